@@ -1,0 +1,56 @@
+#include "base/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+struct json_object *eth_hpp_json_new_number(double value)
+{
+    char text[40];
+    for (int digits = 9; digits <= 17; digits++) {
+        snprintf(text, sizeof(text), "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    /* A whole number keeps the form of one, so that strict readers of counts accept it. */
+    return json_object_new_double_s(value, text);
+}
+
+struct json_object *eth_hpp_json_new_file(const char *format, int version)
+{
+    struct json_object *root = json_object_new_object();
+    if (root == NULL)
+        return NULL;
+    if (json_object_object_add(root, "format", json_object_new_string(format)) != 0 ||
+        json_object_object_add(root, "version", json_object_new_int(version)) != 0) {
+        json_object_put(root);
+        return NULL;
+    }
+    return root;
+}
+
+enum eth_hpp_status eth_hpp_json_save(struct json_object *value, const char *path, mode_t mode,
+                                      struct eth_hpp_error *err)
+{
+    if (value == NULL)
+        return eth_hpp_error_memory(err, path);
+    enum eth_hpp_status status = ETH_HPP_OK;
+    char *text = NULL;
+    const char *body = json_object_to_json_string_ext(
+        value, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED | JSON_C_TO_STRING_NOSLASHESCAPE);
+    if (body == NULL || asprintf(&text, "%s\n", body) < 0) {
+        text = NULL;
+        status = eth_hpp_error_memory(err, path);
+    } else if (strcmp(path, "-") == 0) {
+        if (fputs(text, stdout) < 0 || fflush(stdout) != 0)
+            status = eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot write to standard output");
+    } else {
+        status = eth_hpp_file_write(path, text, strlen(text), mode, err);
+    }
+    free(text);
+    json_object_put(value);
+    return status;
+}

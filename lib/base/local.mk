@@ -1,0 +1,11 @@
+noinst_LTLIBRARIES += libbase.la
+libbase_la_SOURCES = \
+	lib/eth_hpp.h \
+	lib/base/error.c lib/base/error.h \
+	lib/base/file.c lib/base/file.h \
+	lib/base/json.c lib/base/json.h \
+	lib/base/json_write.c \
+	lib/base/log.c lib/base/log.h \
+	lib/base/option.c lib/base/option.h \
+	lib/base/option_job.c
+libbase_la_LIBADD = $(JSON_LIBS)

@@ -1,0 +1,59 @@
+/*
+ * How ranks find each other before there is a transport: PMIx under Slurm, or a single process. One
+ * component is chosen at eth_hpp_bootstrap_open. Every wait has a deadline of its own, since PMIx's
+ * own are long and name nobody.
+ */
+#ifndef ETH_HPP_BOOTSTRAP_BOOTSTRAP_H
+#define ETH_HPP_BOOTSTRAP_BOOTSTRAP_H
+
+#include "base/error.h"
+
+struct eth_hpp_bootstrap;
+
+/* A component: an implementation of the bootstrap. */
+struct eth_hpp_bootstrap_ops {
+    const char *name; /* "pmix", "single" */
+    enum eth_hpp_status (*put)(void *state, const char *key, const void *value, size_t size,
+                               struct eth_hpp_error *err);
+    enum eth_hpp_status (*fence)(void *state, double timeout_s, struct eth_hpp_error *err);
+    enum eth_hpp_status (*get)(void *state, int rank, const char *key, void **value, size_t *size,
+                               struct eth_hpp_error *err);
+    void (*abort)(void *state, int exit_code, const char *why);
+    void (*close)(void *state);
+};
+
+struct eth_hpp_bootstrap_place {
+    int rank, size; /* in the job, over all components of a heterogeneous job */
+    int local_rank, local_size;
+    char host[256];
+};
+
+/* PMIx where its environment is there; a single process where there is no Slurm step or it has one
+ * task; else an error that names --mpi=pmix. */
+enum eth_hpp_status eth_hpp_bootstrap_open(struct eth_hpp_bootstrap **bootstrap,
+                                           struct eth_hpp_error *err);
+
+/* Leaves PMIx in order (a rank that does not gets the step killed) and frees. NULL is fine. */
+void eth_hpp_bootstrap_close(struct eth_hpp_bootstrap *bootstrap);
+
+const struct eth_hpp_bootstrap_place *
+eth_hpp_bootstrap_get_place(const struct eth_hpp_bootstrap *bootstrap);
+
+/* Publishes a value under a key of this rank; seen by others after the next exchange. At most 1
+ * MiB. */
+enum eth_hpp_status eth_hpp_bootstrap_put(struct eth_hpp_bootstrap *bootstrap, const char *key,
+                                          const void *value, size_t size,
+                                          struct eth_hpp_error *err);
+/* Collective: all that was put before is there for all after. Errors: TIMEOUT, PEER. */
+enum eth_hpp_status eth_hpp_bootstrap_fence(struct eth_hpp_bootstrap *bootstrap, double timeout_s,
+                                            struct eth_hpp_error *err);
+/* A value of another rank; the caller frees *value. A missing key is an error at once, never a
+ * wait. */
+enum eth_hpp_status eth_hpp_bootstrap_get(struct eth_hpp_bootstrap *bootstrap, int rank,
+                                          const char *key, void **value, size_t *size,
+                                          struct eth_hpp_error *err);
+/* Ends all ranks of the job with this exit code; does not return. */
+void eth_hpp_bootstrap_abort(struct eth_hpp_bootstrap *bootstrap, int exit_code, const char *why)
+    __attribute__((noreturn));
+
+#endif

@@ -1,0 +1,79 @@
+/*
+ * The transport between ranks. Components: ucx (CPUs: shared memory inside a node, TCP or RDMA
+ * between nodes), self (one rank), nccl (in the CUDA module). Everything is non-blocking and makes
+ * progress beside compute without being called.
+ */
+#ifndef ETH_HPP_COMM_COMM_H
+#define ETH_HPP_COMM_COMM_H
+
+#include "base/error.h"
+#include "bootstrap/bootstrap.h"
+
+struct eth_hpp_comm;
+struct eth_hpp_group;
+struct eth_hpp_request;
+
+enum eth_hpp_reduction { ETH_HPP_REDUCE_SUM, ETH_HPP_REDUCE_MAX };
+
+struct eth_hpp_comm_ops {
+    const char *name; /* "ucx", "self", "nccl" */
+    enum eth_hpp_status (*send)(void *state, const void *data, size_t size, int peer, uint32_t tag,
+                                struct eth_hpp_request **request, struct eth_hpp_error *err);
+    enum eth_hpp_status (*recv)(void *state, void *data, size_t size, int peer, uint32_t tag,
+                                struct eth_hpp_request **request, struct eth_hpp_error *err);
+    enum eth_hpp_status (*group_open)(void *state, const int *ranks, int count, uint32_t id,
+                                      void **group, struct eth_hpp_error *err);
+    enum eth_hpp_status (*group_sum)(void *group, float *data, size_t count,
+                                     struct eth_hpp_request **request, struct eth_hpp_error *err);
+    enum eth_hpp_status (*group_reduce)(void *group, double *values, int count,
+                                        enum eth_hpp_reduction reduction,
+                                        struct eth_hpp_request **request,
+                                        struct eth_hpp_error *err);
+    void (*group_close)(void *group);
+    bool (*test)(struct eth_hpp_request *request);
+    enum eth_hpp_status (*wait)(struct eth_hpp_request *request, double timeout_s,
+                                struct eth_hpp_error *err);
+    void (*close)(void *state);
+};
+
+/* Opens the transport among all ranks of the bootstrap: one exchange. Collective. */
+enum eth_hpp_status eth_hpp_comm_open(struct eth_hpp_bootstrap *bootstrap, double timeout_s,
+                                      struct eth_hpp_comm **comm, struct eth_hpp_error *err);
+void eth_hpp_comm_close(struct eth_hpp_comm *comm);
+
+/* Starts a transfer. The memory stays untouched until the request is done. Messages between two
+ * ranks with one tag arrive in order; a tag names the queue and kind, e.g. activation of
+ * micro-batch m. *request is freed by wait. */
+enum eth_hpp_status eth_hpp_comm_send(struct eth_hpp_comm *comm, const void *data, size_t size,
+                                      int peer, uint32_t tag, struct eth_hpp_request **request,
+                                      struct eth_hpp_error *err);
+enum eth_hpp_status eth_hpp_comm_recv(struct eth_hpp_comm *comm, void *data, size_t size, int peer,
+                                      uint32_t tag, struct eth_hpp_request **request,
+                                      struct eth_hpp_error *err);
+
+/* A group of ranks (ascending, this one among them) that sums together. All members open their
+ * groups in one global order with the same id. */
+enum eth_hpp_status eth_hpp_comm_group_open(struct eth_hpp_comm *comm, const int *ranks, int count,
+                                            uint32_t id, struct eth_hpp_group **group,
+                                            struct eth_hpp_error *err);
+void eth_hpp_comm_group_close(struct eth_hpp_group *group);
+
+/* Starts an in-place SUM of fp32 over the group. The result has the same bits on every member. Sums
+ * of one group are started in the same order on every member. */
+enum eth_hpp_status eth_hpp_comm_group_sum(struct eth_hpp_group *group, float *data, size_t count,
+                                           struct eth_hpp_request **request,
+                                           struct eth_hpp_error *err);
+/* The same for a few doubles in host memory (loss, norm, flags); the same bits on every member. */
+enum eth_hpp_status eth_hpp_comm_group_reduce(struct eth_hpp_group *group, double *values,
+                                              int count, enum eth_hpp_reduction reduction,
+                                              struct eth_hpp_request **request,
+                                              struct eth_hpp_error *err);
+
+/* Done without waiting? */
+bool eth_hpp_comm_test(struct eth_hpp_comm *comm, struct eth_hpp_request *request);
+/* Waits (asleep, not spinning) until done, then frees the request. Errors: TIMEOUT, PEER; the text
+ * names the peer. */
+enum eth_hpp_status eth_hpp_comm_wait(struct eth_hpp_comm *comm, struct eth_hpp_request *request,
+                                      double timeout_s, struct eth_hpp_error *err);
+
+#endif

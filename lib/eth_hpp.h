@@ -1,0 +1,211 @@
+/*
+ * libethhpp: heterogeneous pipeline parallel training from a plan.
+ *
+ * A program calls, on every rank:
+ *
+ *     eth_hpp_init      reads the plan that `eth-hpp launch` left in the environment, meets the
+ * other ranks eth_hpp_assignment  says which layers this rank holds eth_hpp_register  names the
+ * parameters of those layers and the callbacks that compute a stage
+ *     ... writes the initial weights through eth_hpp_tensor_weights ...
+ *     eth_hpp_step      one optimizer step over the global batch, as often as wanted
+ *     eth_hpp_finalize
+ *
+ * The library owns weights, gradients and optimizer states; it moves activations, sums gradients
+ * block by block over each block's owners, clips by the global norm and runs AdamW. The loss curve
+ * does not depend on the plan.
+ *
+ * Conventions. A function that can fail returns a status, writes its outputs only on success and
+ * fills `err` (which may be NULL) with one line that says what failed and what to do. All sizes are
+ * in bytes, times in seconds. A context belongs to one thread. After an error other than
+ * ETH_HPP_ERR_INPUT only eth_hpp_abort and eth_hpp_finalize may be called.
+ */
+#ifndef ETH_HPP_H
+#define ETH_HPP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define ETH_HPP_API __attribute__((visibility("default")))
+#else
+#define ETH_HPP_API
+#endif
+
+enum eth_hpp_status {
+    ETH_HPP_OK = 0,
+    ETH_HPP_ERR_INPUT,       /* a file, an option or an argument is wrong */
+    ETH_HPP_ERR_INFEASIBLE,  /* no plan fits the devices */
+    ETH_HPP_ERR_UNSUPPORTED, /* right in itself, but this build or runtime cannot do it */
+    ETH_HPP_ERR_IO,          /* the disk or the system failed */
+    ETH_HPP_ERR_MEMORY,      /* out of memory */
+    ETH_HPP_ERR_PEER,        /* another rank failed or left */
+    ETH_HPP_ERR_TIMEOUT,     /* a deadline passed */
+    ETH_HPP_ERR_NUMERIC,     /* the loss or a gradient is not finite */
+    ETH_HPP_ERR_INTERNAL     /* a bug in this library */
+};
+
+struct eth_hpp_error {
+    enum eth_hpp_status status;
+    char text[1024];
+};
+
+struct eth_hpp_context;
+
+/* ---- start and end ---- */
+
+struct eth_hpp_init_options {
+    const char *plan_path; /* NULL: $ETH_HPP_PLAN_FILE, which `eth-hpp launch` sets */
+    double timeout_s;      /* no wait for another rank is longer; 0: $ETH_HPP_TIMEOUT or 120 */
+};
+
+/* Reads the plan, meets the other ranks (PMIx; a single process without it), and opens the
+ * transport. `options` may be NULL. Collective over all ranks of the job, the idle ones too.
+ * Errors: INPUT (no plan, or one that does not fit the job), UNSUPPORTED (the plan asks for what
+ * the runtime cannot run), PEER, TIMEOUT. */
+ETH_HPP_API enum eth_hpp_status eth_hpp_init(const struct eth_hpp_init_options *options,
+                                             struct eth_hpp_context **context,
+                                             struct eth_hpp_error *err);
+
+/* Waits for the other ranks, closes the transport and frees the context and all that it handed out.
+ * NULL is fine. */
+ETH_HPP_API void eth_hpp_finalize(struct eth_hpp_context *context);
+
+/* Ends the whole job at once with this exit code (1..127); never returns. For a rank that cannot go
+ * on. */
+ETH_HPP_API void eth_hpp_abort(struct eth_hpp_context *context, int exit_code)
+    __attribute__((noreturn));
+
+/* ---- what this rank has to do ---- */
+
+struct eth_hpp_assignment {
+    int rank, world_size;
+    bool idle; /* the plan leaves this rank out: only finalize is to be called */
+    int pipeline, stage, stages;
+    int first_layer, end_layer,
+        layers;        /* half-open range of this stage; layers of the whole model */
+    int samples;       /* samples of each micro-batch that this rank computes */
+    int micro_batches; /* per step */
+    int in_flight;     /* micro-batches whose forward may be kept at once: slots 0 .. in_flight-1 */
+    bool recompute;    /* keep only the stage's input; forward again before backward */
+    int sequence_length; /* tokens of a sample */
+    int global_batch;    /* samples of a step over all pipelines */
+};
+
+/* Belongs to the context; valid until eth_hpp_finalize. */
+ETH_HPP_API const struct eth_hpp_assignment *
+eth_hpp_get_assignment(const struct eth_hpp_context *context);
+
+/* ---- the model ---- */
+
+/* One parameter tensor, fp32, of `count` elements. The order of the tensors inside a layer, and
+ * their counts, must be the same on every rank that holds the layer. */
+struct eth_hpp_tensor {
+    const char *name; /* e.g. "h.3.attn.c_attn.weight" */
+    int layer;        /* absolute layer number; ignored where tied is set */
+    const char *tied; /* name of the tied tensor in the plan's blocks, or NULL */
+    size_t count;
+    bool weight_decay;
+};
+
+/* One micro-batch as this rank sees it: `samples` whole samples, consecutive in the global order.
+ */
+struct eth_hpp_micro_batch {
+    int64_t step;
+    int index;            /* of this pipeline: 0 .. micro_batches-1 */
+    int slot;             /* 0 .. in_flight-1: where its kept activations live */
+    int64_t first_sample; /* global number of its first sample: step x global_batch + offset */
+    int samples;
+    const int32_t *tokens;  /* samples x sequence_length, in device memory; only where layer 0 is
+                               held, else NULL */
+    const int32_t *targets; /* the same shape; -1 is not counted; only where the last layer is held,
+                               else NULL */
+    double *loss; /* device memory, two values: the forward of the last layer adds the sum of the
+                     losses and the number of counted targets; NULL elsewhere */
+    bool replay;  /* this forward repeats an earlier one (recompute): do not add to loss */
+};
+
+/* The stage's computation. Pointers are device memory of the kernels' kind (host memory on CPUs); a
+ * value handed to the next stage has samples x output_bytes of its layer in the profile. Gradients
+ * are SUMS over samples and tokens, accumulated (+=) into eth_hpp_tensor_gradient; the library
+ * zeroes them and divides once per step. */
+struct eth_hpp_stage_ops {
+    /* input: NULL on the first stage; output: NULL on the last. */
+    enum eth_hpp_status (*forward)(void *user, const struct eth_hpp_micro_batch *micro_batch,
+                                   const void *input, void *output, struct eth_hpp_error *err);
+    /* output_gradient: NULL on the last stage; input_gradient: NULL on the first. `input` is what
+     * forward got. Calls eth_hpp_layer_done after each layer, last to first, so that its gradients
+     * can be summed meanwhile. */
+    enum eth_hpp_status (*backward)(void *user, const struct eth_hpp_micro_batch *micro_batch,
+                                    const void *input, const void *output_gradient,
+                                    void *input_gradient, struct eth_hpp_error *err);
+    /* Writes one sample's tokens and targets (sequence_length each, host memory). The same number
+     * always gives the same sample. */
+    enum eth_hpp_status (*sample)(void *user, int64_t number, int32_t *tokens, int32_t *targets,
+                                  struct eth_hpp_error *err);
+};
+
+struct eth_hpp_optimizer_options {
+    double learning_rate, beta1, beta2, epsilon, weight_decay;
+    double clip_norm; /* global norm over all pipelines, each tensor once; 0: no clipping */
+};
+
+/* Registers all tensors of this rank's layers, in any order, allocates weights, gradients and
+ * moments (zeroed), and makes the communicators. `activation_bytes` is what one sample hands over
+ * at this stage's input and output. Called once, by every rank that is not idle; idle ranks call it
+ * with count 0. Copies tensors and ops. Errors: INPUT (a layer missing or not held, a tied name
+ * unknown), MEMORY, PEER, TIMEOUT. */
+ETH_HPP_API enum eth_hpp_status eth_hpp_register(struct eth_hpp_context *context,
+                                                 const struct eth_hpp_tensor *tensors, size_t count,
+                                                 size_t input_bytes, size_t output_bytes,
+                                                 const struct eth_hpp_stage_ops *ops, void *user,
+                                                 struct eth_hpp_error *err);
+
+/* Device memory of tensor i as registered; valid until finalize. */
+ETH_HPP_API float *eth_hpp_tensor_weights(struct eth_hpp_context *context, size_t i);
+ETH_HPP_API float *eth_hpp_tensor_gradient(struct eth_hpp_context *context, size_t i);
+
+/* Device memory from the rank's arena (for kept activations and workspace), before the first step;
+ * freed by finalize. Errors: MEMORY when the device or the plan's limit is exceeded, with both
+ * figures. */
+ETH_HPP_API enum eth_hpp_status eth_hpp_allocate(struct eth_hpp_context *context, size_t bytes,
+                                                 void **memory, struct eth_hpp_error *err);
+
+/* To be called inside backward once the gradients of a layer are complete for this micro-batch. */
+ETH_HPP_API void eth_hpp_layer_done(struct eth_hpp_context *context, int layer);
+
+/* The tensor operations of this rank's device (kernels.h), for models written on them. */
+struct eth_hpp_kernels;
+ETH_HPP_API struct eth_hpp_kernels *eth_hpp_get_kernels(struct eth_hpp_context *context);
+
+/* ---- training ---- */
+
+struct eth_hpp_metrics {
+    int64_t step;
+    double loss; /* mean over the counted targets of the whole batch; the same on every rank */
+    int64_t targets;
+    double gradient_norm;  /* before clipping */
+    double step_s;         /* this step on this rank */
+    double busy_s;         /* of it, in forward and backward */
+    double sync_exposed_s; /* of it, waiting for gradient sums after the last backward */
+    double optimizer_s;
+    size_t peak_bytes; /* of the rank's arena so far */
+};
+
+/* One step: all micro-batches, gradient sums, clipping, AdamW. Collective over the ranks that are
+ * not idle. `metrics` may be NULL. Errors: NUMERIC (loss not finite), PEER, TIMEOUT (the text names
+ * rank, instruction, peer). */
+ETH_HPP_API enum eth_hpp_status eth_hpp_step(struct eth_hpp_context *context,
+                                             const struct eth_hpp_optimizer_options *optimizer,
+                                             struct eth_hpp_metrics *metrics,
+                                             struct eth_hpp_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

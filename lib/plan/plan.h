@@ -1,0 +1,100 @@
+/* The plan (`eth-hpp-plan`): which rank runs which layers on which samples. */
+#ifndef ETH_HPP_PLAN_PLAN_H
+#define ETH_HPP_PLAN_PLAN_H
+
+#include "base/json.h"
+#include "plan/cluster.h"
+#include "plan/profile.h"
+
+/* One GPU, or one tensor-parallel group inside a node. */
+struct eth_hpp_worker {
+    char node[ETH_HPP_NAME_MAX];
+    int *gpus, *ranks; /* [tensor_parallel of the stage]; node-wide GPU indices, global ranks */
+    int samples;       /* of each micro-batch, >= 1 */
+};
+
+struct eth_hpp_stage {
+    int first_layer, end_layer; /* half-open */
+    int tensor_parallel;
+    bool recompute;
+    int in_flight; /* micro-batches between their forward and backward, <= micro_batches */
+    struct eth_hpp_worker *workers;
+    int worker_count;
+};
+
+struct eth_hpp_pipeline {
+    int micro_batch, micro_batches;
+    struct eth_hpp_stage *stages;
+    int stage_count;
+};
+
+/* A maximal run of layers with one owner set, or a tied tensor. Owners are in ascending rank order;
+ * of a tensor-parallel worker the block lists all ranks. */
+struct eth_hpp_block {
+    int first_layer, end_layer; /* both 0 for a tied tensor */
+    int tied;                   /* index of the tied tensor, or -1 */
+    char tied_name[ETH_HPP_NAME_MAX];
+    int *ranks;
+    int rank_count;
+};
+
+struct eth_hpp_idle {
+    char node[ETH_HPP_NAME_MAX];
+    int *gpus, *ranks;
+    int gpu_count;
+    char why[160];
+};
+
+struct eth_hpp_predicted_rank {
+    int rank;
+    double busy_s, peak_memory_bytes, memory_limit_bytes;
+};
+
+struct eth_hpp_predicted {
+    double step_s, compute_s, exposed_sync_s, optimizer_s, bubble_fraction, lower_bound_s, gap;
+    struct eth_hpp_predicted_rank *ranks;
+    int rank_count;
+};
+
+struct eth_hpp_plan {
+    char model[ETH_HPP_NAME_MAX];
+    int layers, sequence_length, global_batch;
+    enum eth_hpp_dtype dtype;
+    bool sharded_optimizer;
+    struct eth_hpp_pipeline *pipelines;
+    int pipeline_count;
+    struct eth_hpp_block *blocks; /* layer blocks in ascending order, then tied tensors */
+    int block_count;
+    struct eth_hpp_idle *idle;
+    int idle_count;
+    struct eth_hpp_predicted predicted; /* step_s 0: not predicted */
+    bool estimated, emulated;           /* times derived, not measured; devices emulated */
+    struct {
+        double seconds;
+        int64_t considered;
+        char solver[ETH_HPP_NAME_MAX];
+    } search;
+};
+
+/* Reads and checks a plan in itself (layers covered once, samples add up, whole batch, in_flight
+ * not growing, no GPU twice); fills defaults. What needs the profile (blocks with tied tensors) or
+ * the cluster is checked by eth_hpp_plan_bind / verify. Freed with eth_hpp_plan_free. */
+enum eth_hpp_status eth_hpp_plan_load(const char *path, struct eth_hpp_plan *plan,
+                                      struct eth_hpp_error *err);
+/* The same from a text, e.g. one that rank 0 published; `name` stands for the file in messages. */
+enum eth_hpp_status eth_hpp_plan_parse(const char *name, const char *text, size_t size,
+                                       struct eth_hpp_plan *plan, struct eth_hpp_error *err);
+enum eth_hpp_status eth_hpp_plan_save(const struct eth_hpp_plan *plan, const char *path,
+                                      struct eth_hpp_error *err);
+/* The plan file's text; *text is freed by the caller. */
+enum eth_hpp_status eth_hpp_plan_print(const struct eth_hpp_plan *plan, char **text,
+                                       struct eth_hpp_error *err);
+void eth_hpp_plan_free(struct eth_hpp_plan *plan);
+
+/* Where a rank stands in the plan. */
+struct eth_hpp_place {
+    int pipeline, stage, worker; /* pipeline -1: idle */
+};
+struct eth_hpp_place eth_hpp_plan_find_rank(const struct eth_hpp_plan *plan, int rank);
+
+#endif

@@ -1,0 +1,90 @@
+/*
+ * The instruction list: what one rank does in one step, and the only description of a schedule. The
+ * simulator runs these lists against the cost model, the runtime runs them for real, the verifier
+ * proves them matched and free of deadlock, the timeline report draws them.
+ *
+ * Semantics. Instructions are ISSUED in list order. Each goes to a queue; a queue completes its
+ * instructions in order, queues run beside each other. Besides the queue's order an instruction
+ * waits for exactly this: RECV_ACTIVATION(m)  nothing (it is issued early; its buffer is the input
+ * of slot m % in_flight, free once BACKWARD(m - in_flight) is done) FORWARD(m)          all
+ * RECV_ACTIVATION(m) SEND_ACTIVATION(m)  FORWARD(m) RECV_GRADIENT(m)    nothing (posted early like
+ * an activation) BACKWARD(m)         FORWARD(m) and all RECV_GRADIENT(m) SEND_GRADIENT(m)
+ * BACKWARD(m) SYNC_BLOCK(b)       the last BACKWARD having passed the block's layers (a tied block:
+ * the lowest of its layers held here) REDUCE_LOSS         the last FORWARD REDUCE_NORM         all
+ * SYNC_BLOCK and REDUCE_LOSS OPTIMIZER_STEP      REDUCE_NORM GATHER_BLOCK(b)     OPTIMIZER_STEP
+ * (sharded optimizer only: the updated weights go back to all owners, first block first)
+ */
+#ifndef ETH_HPP_PLAN_PROGRAM_H
+#define ETH_HPP_PLAN_PROGRAM_H
+
+#include "plan/plan.h"
+
+enum eth_hpp_opcode {
+    ETH_HPP_RECV_ACTIVATION,
+    ETH_HPP_FORWARD,
+    ETH_HPP_SEND_ACTIVATION,
+    ETH_HPP_RECV_GRADIENT,
+    ETH_HPP_BACKWARD,
+    ETH_HPP_SEND_GRADIENT,
+    ETH_HPP_SYNC_BLOCK,
+    ETH_HPP_REDUCE_LOSS,
+    ETH_HPP_REDUCE_NORM,
+    ETH_HPP_OPTIMIZER_STEP,
+    ETH_HPP_GATHER_BLOCK
+};
+const char *eth_hpp_opcode_name(enum eth_hpp_opcode opcode); /* "recv-activation", ... */
+
+/* A queue is a stream with a communicator: compute, one for each direction of each neighbour, and
+ * one for all sums. */
+enum eth_hpp_queue_kind {
+    ETH_HPP_QUEUE_COMPUTE,
+    ETH_HPP_QUEUE_SEND, /* to `peer`, both activations and gradients go one way: downstream or
+                           upstream */
+    ETH_HPP_QUEUE_RECV, /* from `peer` */
+    ETH_HPP_QUEUE_SYNC
+};
+
+struct eth_hpp_queue {
+    enum eth_hpp_queue_kind kind;
+    int peer; /* rank, or -1 */
+};
+
+struct eth_hpp_instruction {
+    enum eth_hpp_opcode opcode;
+    int micro_batch; /* of the pipeline, or -1 */
+    int peer;        /* rank of a hand-over, or -1 */
+    int first_sample,
+        samples;  /* of a hand-over: which of THIS worker's samples (0-based within its share) */
+    int block;    /* index into plan.blocks of a SYNC_BLOCK or GATHER_BLOCK, or -1 */
+    double bytes; /* of a hand-over or a sum */
+    int queue;    /* index into the program's queues */
+};
+
+struct eth_hpp_program {
+    int rank;
+    struct eth_hpp_place place;
+    struct eth_hpp_instruction *instructions;
+    int count;
+    struct eth_hpp_queue *queues;
+    int queue_count;
+};
+
+/* Compiles the list of one rank. `output_bytes[l]` is what layer l hands on per sample,
+ * `gradient_bytes[b]` what block b sums. The program of an idle rank has only REDUCE_LOSS-free
+ * emptiness: count 0. Freed with eth_hpp_program_free. */
+enum eth_hpp_status eth_hpp_program_compile(const struct eth_hpp_plan *plan,
+                                            const double *output_bytes,
+                                            const double *gradient_bytes, int rank,
+                                            struct eth_hpp_program *program,
+                                            struct eth_hpp_error *err);
+void eth_hpp_program_free(struct eth_hpp_program *program);
+
+/* Proves all ranks' programs together: each send has its receive with the same bytes and in the
+ * same order on its queue; each block is summed by exactly its owners, sums come in one order on
+ * all ranks; and the graph of all waits, the order of each queue included, has no cycle. The error
+ * names rank, instruction and peer. */
+enum eth_hpp_status eth_hpp_program_verify(const struct eth_hpp_plan *plan,
+                                           const struct eth_hpp_program *programs, int count,
+                                           struct eth_hpp_error *err);
+
+#endif

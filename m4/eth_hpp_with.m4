@@ -1,0 +1,111 @@
+# One macro for each optional dependency. Each sets have_X, an Automake conditional HAVE_X and a line of the summary that
+# says which package brings what is missing, and what is then not built.
+# --with-X=auto (default) uses it where it is found; --with-X or --with-X=DIR demands it; --with-X=no leaves it out.
+
+# ETH_HPP_ARG_WITH(name, what) -> $with_name is auto, no, yes or a folder
+AC_DEFUN([ETH_HPP_ARG_WITH], [
+    AC_ARG_WITH([$1], [AS_HELP_STRING([--with-$1=auto|DIR|no], [$2 (default: auto)])], [], [with_$1=auto])
+])
+
+# ETH_HPP_RESULT(name, package, consequence): stops where it was demanded and is missing; records the summary line.
+AC_DEFUN([ETH_HPP_RESULT], [
+    AS_CASE([$have_$1:$with_$1],
+        [yes:*], [summary_$1="yes"],
+        [*:no], [summary_$1="no (--with-$1=no): $3"],
+        [*:auto], [summary_$1="no: install $2; $3"],
+        [AC_MSG_ERROR([--with-$1=$with_$1, but it is not found there: install $2, or leave the option out])])
+])
+
+# ETH_HPP_PKG(NAME, name, modules): finds by pkg-config, in DIR/lib/pkgconfig first where a folder was given.
+AC_DEFUN([ETH_HPP_PKG], [
+    have_$2=no
+    AS_IF([test "$with_$2" != no], [
+        AS_CASE([$with_$2], [/*],
+            [export PKG_CONFIG_PATH="$with_$2/lib/pkgconfig:$with_$2/lib64/pkgconfig:$with_$2/lib/x86_64-linux-gnu/pkgconfig:$PKG_CONFIG_PATH"])
+        PKG_CHECK_MODULES([$1], [$3], [have_$2=yes], [have_$2=no])
+    ])
+])
+
+AC_DEFUN([ETH_HPP_WITH_PMIX], [
+    ETH_HPP_ARG_WITH([pmix], [PMIx, which bootstraps ranks under Slurm])
+    ETH_HPP_PKG([PMIX], [pmix], [pmix >= 3])
+    AS_IF([test $have_pmix = yes], [AC_DEFINE([HAVE_PMIX], [1], [PMIx is there])])
+    AM_CONDITIONAL([HAVE_PMIX], [test $have_pmix = yes])
+    ETH_HPP_RESULT([pmix], [libpmix-dev], [only one-process runs])
+])
+
+AC_DEFUN([ETH_HPP_WITH_UCX], [
+    ETH_HPP_ARG_WITH([ucx], [UCX, the transport between CPU ranks])
+    ETH_HPP_PKG([UCX], [ucx], [ucx >= 1.10])
+    AS_IF([test $have_ucx = yes], [AC_DEFINE([HAVE_UCX], [1], [UCX is there])])
+    AM_CONDITIONAL([HAVE_UCX], [test $have_ucx = yes])
+    ETH_HPP_RESULT([ucx], [libucx-dev], [no transport between CPU ranks])
+])
+
+# Slurm has no pkg-config file. The plugin must match the daemons' major.minor, so its version is read from the header.
+AC_DEFUN([ETH_HPP_WITH_SLURM], [
+    ETH_HPP_ARG_WITH([slurm], [Slurm's headers, for the SPANK plugin])
+    have_slurm=no
+    SLURM_CFLAGS=
+    AS_IF([test "$with_slurm" != no], [
+        AS_CASE([$with_slurm], [/*], [SLURM_CFLAGS="-I$with_slurm/include"])
+        eth_hpp_cppflags=$CPPFLAGS
+        CPPFLAGS="$CPPFLAGS $SLURM_CFLAGS"
+        AC_CHECK_HEADER([slurm/spank.h], [have_slurm=yes], [], [#include <stdint.h>])
+        AC_CHECK_DECL([spank_prepend_task_argv],
+            [AC_DEFINE([HAVE_SPANK_PREPEND_TASK_ARGV], [1], [Slurm 23.11 or later])], [],
+            [#include <stdint.h>
+             #include <slurm/spank.h>])
+        CPPFLAGS=$eth_hpp_cppflags
+    ])
+    AC_SUBST([SLURM_CFLAGS])
+    AM_CONDITIONAL([HAVE_SLURM], [test $have_slurm = yes])
+    ETH_HPP_RESULT([slurm], [libslurm-dev], [no SPANK plugin])
+])
+
+AC_DEFUN([ETH_HPP_WITH_CUDA], [
+    ETH_HPP_ARG_WITH([cuda], [the CUDA toolkit, for the GPU module])
+    have_cuda=no
+    AS_IF([test "$with_cuda" != no], [
+        AS_CASE([$with_cuda], [/*], [eth_hpp_cuda_path=$with_cuda/bin], [eth_hpp_cuda_path=$PATH:/usr/local/cuda/bin])
+        AC_PATH_PROG([NVCC], [nvcc], [], [$eth_hpp_cuda_path])
+        AS_IF([test -n "$NVCC"], [have_cuda=yes])
+    ])
+    AM_CONDITIONAL([HAVE_CUDA], [test $have_cuda = yes])
+    ETH_HPP_RESULT([cuda], [the CUDA toolkit], [no GPU module])
+])
+
+AC_DEFUN([ETH_HPP_WITH_HWLOC], [
+    ETH_HPP_ARG_WITH([hwloc], [hwloc, for network cards and NUMA nodes in the inventory])
+    ETH_HPP_PKG([HWLOC], [hwloc], [hwloc >= 2])
+    AS_IF([test $have_hwloc = yes], [AC_DEFINE([HAVE_HWLOC], [1], [hwloc is there])])
+    AM_CONDITIONAL([HAVE_HWLOC], [test $have_hwloc = yes])
+    ETH_HPP_RESULT([hwloc], [libhwloc-dev], [no NUMA nodes in the inventory])
+])
+
+AC_DEFUN([ETH_HPP_WITH_BLAS], [
+    ETH_HPP_ARG_WITH([openblas], [OpenBLAS, for the CPU kernels])
+    ETH_HPP_PKG([OPENBLAS], [openblas], [openblas])
+    AM_CONDITIONAL([HAVE_OPENBLAS], [test $have_openblas = yes])
+    ETH_HPP_RESULT([openblas], [libopenblas-dev], [no CPU kernels: no training without a GPU])
+])
+
+AC_DEFUN([ETH_HPP_WITH_CMOCKA], [
+    ETH_HPP_ARG_WITH([cmocka], [cmocka, for the unit tests])
+    ETH_HPP_PKG([CMOCKA], [cmocka], [cmocka])
+    AM_CONDITIONAL([HAVE_CMOCKA], [test $have_cmocka = yes])
+    ETH_HPP_RESULT([cmocka], [libcmocka-dev], [make check runs nothing])
+])
+
+AC_DEFUN([ETH_HPP_SUMMARY], [
+    AC_MSG_NOTICE([
+    eth-hpp $PACKAGE_VERSION
+        prefix     $prefix
+        pmix       $summary_pmix
+        ucx        $summary_ucx
+        slurm      $summary_slurm
+        cuda       $summary_cuda
+        hwloc      $summary_hwloc
+        openblas   $summary_openblas
+        cmocka     $summary_cmocka])
+])

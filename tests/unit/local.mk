@@ -1,0 +1,10 @@
+# Unit tests: one cmocka program a file. `make check` runs them.
+# To add one: name it in unit_tests and say what it is linked with.
+if HAVE_CMOCKA
+unit_tests = tests/unit/test_base
+tests_unit_test_base_SOURCES = tests/unit/test_base.c
+tests_unit_test_base_LDADD = libbase.la $(CMOCKA_LIBS)
+
+check_PROGRAMS += $(unit_tests)
+TESTS += $(unit_tests)
+endif
