@@ -194,9 +194,6 @@ struct eth_hpp_json_document *eth_hpp_json_parse(const char *name, const char *t
         document->root = json_tokener_parse_ex(tokener, text, (int)size);
         if (json_tokener_get_error(tokener) != json_tokener_success)
             parse_failed(root, tokener, text, size);
-        for (size_t i = json_tokener_get_parse_end(tokener); i < size; i++)
-            if (!isspace((unsigned char)text[i]))
-                eth_hpp_json_fail(root, "text after the end of the JSON value");
     }
     root->value = document->root;
     if (!eth_hpp_json_failed(root))

@@ -66,7 +66,7 @@ static void json_errors_name_the_file_and_the_place(void **state)
         {HEAD "\"nodes\":[{}]}", "nodes[0].count: must be a whole number, is missing"},
         {HEAD "\"nodes\":[{\"count\":1,\"count\":2}]}", "key \"count\" stands twice"},
         {HEAD "\"nodes\":[{\"count\":NaN}]}", "must be a whole number, is NaN"},
-        {HEAD "\"nodes\":[{\"count\":1}]} x", "text after the end"},
+        {HEAD "\"nodes\":[{\"count\":1}]} x", "line 1: not valid JSON: unexpected character"},
         {HEAD "\"nodes\":[", "truncated"},
         {"", "the file is empty"},
         {"{\"format\":\"eth-hpp-plan\",\"version\":1}",
