@@ -124,6 +124,8 @@ static const struct key *close_object(struct key_stack *stack, int depth)
 {
     size_t first = stack->first[depth], n = stack->count - first;
     const struct key *twice = NULL;
+    if (n == 0)
+        return NULL;
     qsort(stack->keys + first, n, sizeof(struct key), compare_keys);
     for (size_t i = first; twice == NULL && i + 1 < stack->count; i++)
         if (compare_keys(&stack->keys[i], &stack->keys[i + 1]) == 0)
