@@ -1,6 +1,5 @@
 #include "base/json.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,8 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
-
-enum { DEPTH_MAX = 32 };
+#include "base/json_keys.h"
 
 struct eth_hpp_json_document {
     struct json_object *root;
@@ -75,92 +73,6 @@ void eth_hpp_json_fail(const struct eth_hpp_json *at, const char *format, ...)
 
 /* ---- documents ---- */
 
-/* json-c keeps the last of two equal keys in silence, so the text itself is searched: a strict scan
- * of an already valid document that compares the keys of each object. */
-struct key {
-    const char *text;
-    size_t length;
-    int depth;
-};
-
-static const char *skip_string(const char *p, const char *end)
-{
-    for (p++; p < end && *p != '"'; p++)
-        if (*p == '\\')
-            p++;
-    return p;
-}
-
-static int compare_keys(const void *left, const void *right)
-{
-    const struct key *a = left, *b = right;
-    if (a->length != b->length)
-        return a->length < b->length ? -1 : 1;
-    return memcmp(a->text, b->text, a->length);
-}
-
-struct key_stack {
-    struct key *keys;
-    size_t count, room;
-    size_t first[DEPTH_MAX + 2]; /* first key of the open object at each depth */
-};
-
-static bool push_key(struct key_stack *stack, const char *text, size_t length)
-{
-    if (stack->count == stack->room) {
-        size_t room = stack->room == 0 ? 64 : stack->room * 2;
-        struct key *keys = realloc(stack->keys, room * sizeof(*keys));
-        if (keys == NULL)
-            return false;
-        stack->keys = keys;
-        stack->room = room;
-    }
-    stack->keys[stack->count++] = (struct key){.text = text, .length = length};
-    return true;
-}
-
-/* Closes the object at `depth`: the first key that stands twice in it, or NULL. */
-static const struct key *close_object(struct key_stack *stack, int depth)
-{
-    size_t first = stack->first[depth], n = stack->count - first;
-    const struct key *twice = NULL;
-    if (n == 0)
-        return NULL;
-    qsort(stack->keys + first, n, sizeof(struct key), compare_keys);
-    for (size_t i = first; twice == NULL && i + 1 < stack->count; i++)
-        if (compare_keys(&stack->keys[i], &stack->keys[i + 1]) == 0)
-            twice = &stack->keys[i];
-    stack->count = first;
-    return twice;
-}
-
-static void refuse_duplicate_keys(const struct eth_hpp_json *root, const char *text, size_t size)
-{
-    struct key_stack stack = {0};
-    const char *end = text + size;
-    int depth = 0;
-    for (const char *p = text; p < end; p++) {
-        if (*p == '"') {
-            const char *close = skip_string(p, end), *after = close + 1;
-            while (after < end && isspace((unsigned char)*after))
-                after++;
-            if (after < end && *after == ':' && !push_key(&stack, p + 1, (size_t)(close - p - 1)))
-                break;
-            p = close;
-        } else if ((*p == '{' || *p == '[') && depth <= DEPTH_MAX) {
-            stack.first[++depth] = stack.count;
-        } else if ((*p == '}' || *p == ']') && depth > 0) {
-            const struct key *twice = close_object(&stack, depth--);
-            if (twice != NULL) {
-                eth_hpp_json_fail(root, "key \"%.*s\" stands twice in one object",
-                                  twice->length > 64 ? 64 : (int)twice->length, twice->text);
-                break;
-            }
-        }
-    }
-    free(stack.keys);
-}
-
 static void parse_failed(const struct eth_hpp_json *root, struct json_tokener *tokener,
                          const char *text, size_t size)
 {
@@ -182,7 +94,7 @@ struct eth_hpp_json_document *eth_hpp_json_parse(const char *name, const char *t
                                                  struct eth_hpp_error *err)
 {
     struct eth_hpp_json_document *document = calloc(1, sizeof(*document));
-    struct json_tokener *tokener = json_tokener_new_ex(DEPTH_MAX);
+    struct json_tokener *tokener = json_tokener_new_ex(ETH_HPP_JSON_DEPTH_MAX);
     if (document == NULL || tokener == NULL || (document->name = strdup(name)) == NULL) {
         eth_hpp_error_memory(err, name);
         goto failed;
@@ -198,8 +110,11 @@ struct eth_hpp_json_document *eth_hpp_json_parse(const char *name, const char *t
             parse_failed(root, tokener, text, size);
     }
     root->value = document->root;
-    if (!eth_hpp_json_failed(root))
-        refuse_duplicate_keys(root, text, size);
+    const char *key;
+    size_t length;
+    if (!eth_hpp_json_failed(root) && eth_hpp_json_find_duplicate_key(text, size, &key, &length))
+        eth_hpp_json_fail(root, "key \"%.*s\" stands twice in one object",
+                          length > 64 ? 64 : (int)length, key);
     if (eth_hpp_json_failed(root)) {
         eth_hpp_error_set(err, document->error.status, "%s", document->error.text);
         goto failed;
