@@ -1,0 +1,176 @@
+/*
+ * Tensor operations: one table that every kind of device fills. A model is written once on top of
+ * it and knows neither BLAS nor CUDA.
+ *
+ * Memory. Every pointer to tensor data is device memory (host memory on CPUs), except where a
+ * parameter is called `host`.
+ *
+ * Types. A tensor is one of these; the kernels say how large their elements are:
+ *   value   activations, their gradients, and the weights that operations read (value_bytes)
+ *   sum     gradients of weights, statistics, optimizer moments, master weights (sum_bytes)
+ * The "cpu" kernels have fp32 for both. Tokens and targets are int32_t, losses double.
+ *
+ * Order. Operations are asynchronous: they are issued on the kernels' stream and complete in the
+ * order of their calls; only `to_host` and `synchronize` wait. They allocate nothing and read
+ * nothing back; where one needs scratch memory, the caller passes it.
+ *
+ * Results. OVERWRITES or ADDS TO is said at each. Inputs and outputs do not overlap unless "in
+ * place" is said. Matrices are row-major without padding. `rows` counts tokens: samples x sequence.
+ *
+ * Errors. An operation cannot fail for correct arguments; a device's own failure is reported by the
+ * next `synchronize` or `to_host`.
+ */
+#ifndef ETH_HPP_KERNELS_H
+#define ETH_HPP_KERNELS_H
+
+#include "base/error.h"
+
+/* A linear layer: output[rows][out] = input[rows][in] x weight + bias. */
+struct eth_hpp_linear {
+    size_t rows, in, out;
+    bool out_major; /* the weight is stored [out][in] (embeddings, llama), else [in][out] (GPT-2) */
+};
+
+/* Causal self-attention. A row of `qkv` is the queries of all heads, then the keys, then the
+ * values: 3 x heads x head_size values. */
+struct eth_hpp_attention {
+    size_t samples, sequence, heads, head_size;
+};
+
+/* AdamW (Loshchilov and Hutter, arXiv:1711.05101), with the learning rate of this step. */
+struct eth_hpp_adamw {
+    double learning_rate, beta1, beta2, epsilon;
+    double weight_decay;
+    double gradient_scale; /* every gradient is multiplied by this first */
+    int64_t step;          /* 1 at the first update */
+};
+
+struct eth_hpp_kernels_ops {
+    /* ---- memory ---- */
+
+    /* Uninitialised memory, aligned to 64 bytes at least; `release` takes NULL too. */
+    enum eth_hpp_status (*allocate)(void *state, size_t bytes, void **memory,
+                                    struct eth_hpp_error *err);
+    void (*release)(void *state, void *memory);
+    /* The host memory of to_device may be reused at once. to_host waits until the data are there.
+     */
+    enum eth_hpp_status (*to_device)(void *state, void *to, const void *host, size_t bytes,
+                                     struct eth_hpp_error *err);
+    enum eth_hpp_status (*to_host)(void *state, void *host, const void *from, size_t bytes,
+                                   struct eth_hpp_error *err);
+    void (*copy)(void *state, void *to, const void *from, size_t bytes);
+    void (*zero)(void *state, void *memory, size_t bytes);
+    /* Waits until everything issued so far is done. */
+    enum eth_hpp_status (*synchronize)(void *state, struct eth_hpp_error *err);
+
+    /* ---- embedding ---- */
+
+    /* OVERWRITES output[rows][width] with token_table[tokens[r]] + position_table[r % sequence].
+     * Tokens are valid rows of the table: whoever brings the data checks that. */
+    void (*embedding_forward)(void *state, size_t rows, size_t sequence, size_t width,
+                              const int32_t *tokens, const void *token_table,
+                              const void *position_table, void *output);
+    /* ADDS TO both gradients (sums). */
+    void (*embedding_backward)(void *state, size_t rows, size_t sequence, size_t width,
+                               const int32_t *tokens, const void *output_gradient,
+                               void *token_gradient, void *position_gradient);
+
+    /* ---- layer normalisation (arXiv:1607.06450) ---- */
+
+    /* OVERWRITES output, and mean[rows] and rstd[rows] (sums): the row's mean and
+     * 1 / sqrt(variance + epsilon). */
+    void (*layernorm_forward)(void *state, size_t rows, size_t width, double epsilon,
+                              const void *input, const void *weight, const void *bias, void *output,
+                              void *mean, void *rstd);
+    /* ADDS TO input_gradient (values) and to both weight gradients (sums). */
+    void (*layernorm_backward)(void *state, size_t rows, size_t width, const void *output_gradient,
+                               const void *input, const void *weight, const void *mean,
+                               const void *rstd, void *input_gradient, void *weight_gradient,
+                               void *bias_gradient);
+
+    /* ---- linear layers ---- */
+
+    /* OVERWRITES output. bias: [out] or NULL. */
+    void (*linear_forward)(void *state, const struct eth_hpp_linear *shape, const void *input,
+                           const void *weight, const void *bias, void *output);
+    /* OVERWRITES input_gradient. */
+    void (*linear_backward_input)(void *state, const struct eth_hpp_linear *shape,
+                                  const void *output_gradient, const void *weight,
+                                  void *input_gradient);
+    /* ADDS TO weight_gradient, in the weight's layout, and bias_gradient (sums; the latter may be
+     * NULL). */
+    void (*linear_backward_weight)(void *state, const struct eth_hpp_linear *shape,
+                                   const void *output_gradient, const void *input,
+                                   void *weight_gradient, void *bias_gradient);
+
+    /* ---- attention ---- */
+
+    /* OVERWRITES output[rows][heads x head_size] and log_sum[samples][heads][sequence] (sums): the
+     * logarithm of each query's sum of exponentials, all that backward needs of the scores. Tiled
+     * with an online softmax (arXiv:2307.08691), so no sequence x sequence matrix is ever stored.
+     * Scores are scaled by 1 / sqrt(head_size). */
+    void (*attention_forward)(void *state, const struct eth_hpp_attention *shape, const void *qkv,
+                              void *output, void *log_sum);
+    /* OVERWRITES qkv_gradient, laid out like qkv. scratch: samples x heads x sequence sums. */
+    void (*attention_backward)(void *state, const struct eth_hpp_attention *shape,
+                               const void *output_gradient, const void *qkv, const void *output,
+                               const void *log_sum, void *qkv_gradient, void *scratch);
+
+    /* ---- element by element ---- */
+
+    /* OVERWRITES output. GELU in its tanh form, as GPT-2 has it (arXiv:1606.08415). */
+    void (*gelu_forward)(void *state, size_t count, const void *input, void *output);
+    /* In place: turns the gradient of gelu's output into that of its input. */
+    void (*gelu_backward)(void *state, size_t count, const void *input, void *gradient);
+    /* ADDS `addend` to `total` (values). */
+    void (*add)(void *state, size_t count, const void *addend, void *total);
+    /* In place (sums). */
+    void (*scale)(void *state, size_t count, double factor, void *sums);
+
+    /* ---- loss ---- */
+
+    /* Softmax and cross-entropy over logits[rows][classes]; a target of -1 is not counted. ADDS TO
+     * loss[0] the sum of the losses and to loss[1] the number of counted targets. */
+    void (*cross_entropy_forward)(void *state, size_t rows, size_t classes, const void *logits,
+                                  const int32_t *targets, double *loss);
+    /* In place: turns logits into the gradient of the SUM of the losses. */
+    void (*cross_entropy_backward)(void *state, size_t rows, size_t classes, void *logits,
+                                   const int32_t *targets);
+
+    /* ---- optimizer and norms ---- */
+
+    /* One update of master weights and moments (sums), in place. Every element by itself, each
+     * arithmetic step rounded on its own (no contraction) in the order written down in
+     * cpu/adamw.c, so that replicas stay bit-identical on unlike devices. */
+    void (*adamw)(void *state, size_t count, const struct eth_hpp_adamw *settings,
+                  const void *gradient, void *weights, void *first_moment, void *second_moment);
+    /* ADDS the sum of the squares (of sums, in double, in a fixed order) TO *result. */
+    void (*sum_of_squares)(void *state, size_t count, const void *sums, double *result);
+
+    /* ---- initialisation ---- */
+
+    /* OVERWRITES master weights with normal numbers of mean 0. Element i depends on seed, tensor
+     * and i alone (Philox 4x32-10) and has the same bits on every device: all owners of a tensor
+     * fill it alike. */
+    void (*random_normal)(void *state, size_t count, uint64_t seed, uint64_t tensor,
+                          double deviation, void *weights);
+    /* OVERWRITES master weights with one number. */
+    void (*fill)(void *state, size_t count, double number, void *weights);
+};
+
+struct eth_hpp_kernels {
+    const char *name; /* "cpu" */
+    const struct eth_hpp_kernels_ops *ops;
+    void *state;
+    size_t value_bytes, sum_bytes;
+};
+
+/* Opens the kernels of a device kind: "cpu" (matrix products by OpenBLAS on $ETH_HPP_CPU_THREADS
+ * threads, 1 if unset: many ranks share the cores). Freed with eth_hpp_kernels_destroy. Errors:
+ * UNSUPPORTED (not built, or no such device), INPUT (a bad variable), MEMORY. */
+enum eth_hpp_status eth_hpp_kernels_create(const char *name, struct eth_hpp_kernels **kernels,
+                                           struct eth_hpp_error *err);
+/* NULL is fine. Memory that was allocated must have been released. */
+void eth_hpp_kernels_destroy(struct eth_hpp_kernels *kernels);
+
+#endif
