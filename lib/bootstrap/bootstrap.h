@@ -13,12 +13,13 @@ struct eth_hpp_bootstrap;
 /* A component: an implementation of the bootstrap. */
 struct eth_hpp_bootstrap_ops {
     const char *name; /* "pmix", "single" */
+    size_t value_max; /* longest value of one put; longer ones are cut into chunks. 0: no limit */
     enum eth_hpp_status (*put)(void *state, const char *key, const void *value, size_t size,
                                struct eth_hpp_error *err);
     enum eth_hpp_status (*fence)(void *state, double timeout_s, struct eth_hpp_error *err);
     enum eth_hpp_status (*get)(void *state, int rank, const char *key, void **value, size_t *size,
                                struct eth_hpp_error *err);
-    void (*abort)(void *state, int exit_code, const char *why);
+    void (*abort)(void *state, int exit_code, const char *why); /* returns if it failed */
     void (*close)(void *state);
 };
 
@@ -29,9 +30,17 @@ struct eth_hpp_bootstrap_place {
 };
 
 /* PMIx where its environment is there; a single process where there is no Slurm step or it has one
- * task; else an error that names --mpi=pmix. */
+ * task; else an error that names --mpi=pmix. Errors: INPUT, UNSUPPORTED (built without PMIx), PEER.
+ */
 enum eth_hpp_status eth_hpp_bootstrap_open(struct eth_hpp_bootstrap **bootstrap,
                                            struct eth_hpp_error *err);
+
+/* Puts a component's state behind the interface, e.g. one of a test; the state belongs to the
+ * bootstrap on success. `ops` must outlive it. */
+enum eth_hpp_status eth_hpp_bootstrap_create(const struct eth_hpp_bootstrap_ops *ops, void *state,
+                                             const struct eth_hpp_bootstrap_place *place,
+                                             struct eth_hpp_bootstrap **bootstrap,
+                                             struct eth_hpp_error *err);
 
 /* Leaves PMIx in order (a rank that does not gets the step killed) and frees. NULL is fine. */
 void eth_hpp_bootstrap_close(struct eth_hpp_bootstrap *bootstrap);
@@ -39,8 +48,11 @@ void eth_hpp_bootstrap_close(struct eth_hpp_bootstrap *bootstrap);
 const struct eth_hpp_bootstrap_place *
 eth_hpp_bootstrap_get_place(const struct eth_hpp_bootstrap *bootstrap);
 
-/* Publishes a value under a key of this rank; seen by others after the next exchange. At most 1
- * MiB. */
+enum { ETH_HPP_BOOTSTRAP_VALUE_MAX = 1 << 20, ETH_HPP_BOOTSTRAP_KEY_MAX = 64 };
+
+/* Publishes a value under a key of this rank; seen by others after the next fence. At most 1 MiB,
+ * at most 64 bytes of key. A key is used once in the life of the process's step: PMIx may show
+ * others the old value else, so a key that this bootstrap has put already is refused. */
 enum eth_hpp_status eth_hpp_bootstrap_put(struct eth_hpp_bootstrap *bootstrap, const char *key,
                                           const void *value, size_t size,
                                           struct eth_hpp_error *err);

@@ -1,1 +1,10 @@
-# what this folder builds
+noinst_LTLIBRARIES += libbootstrap.la
+libbootstrap_la_SOURCES = \
+	lib/bootstrap/bootstrap.c lib/bootstrap/bootstrap.h \
+	lib/bootstrap/component.h \
+	lib/bootstrap/single.c
+libbootstrap_la_CFLAGS = $(AM_CFLAGS) $(PMIX_CFLAGS)
+libbootstrap_la_LIBADD = libbase.la $(PMIX_LIBS)
+if HAVE_PMIX
+libbootstrap_la_SOURCES += lib/bootstrap/pmix.c
+endif

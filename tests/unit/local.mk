@@ -5,6 +5,10 @@ unit_tests = tests/unit/test_base
 tests_unit_test_base_SOURCES = tests/unit/test_base.c
 tests_unit_test_base_LDADD = libbase.la $(CMOCKA_LIBS)
 
+unit_tests += tests/unit/test_bootstrap
+tests_unit_test_bootstrap_SOURCES = tests/unit/test_bootstrap.c
+tests_unit_test_bootstrap_LDADD = libbootstrap.la $(CMOCKA_LIBS)
+
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 endif

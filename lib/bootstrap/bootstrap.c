@@ -1,0 +1,243 @@
+#include "config.h"
+
+#include "bootstrap/bootstrap.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bootstrap/component.h"
+
+struct used_key {
+    struct used_key *next;
+    char name[];
+};
+
+struct eth_hpp_bootstrap {
+    const struct eth_hpp_bootstrap_ops *ops;
+    void *state;
+    struct eth_hpp_bootstrap_place place;
+    struct used_key *used;
+};
+
+int eth_hpp_bootstrap_environment(const char *name)
+{
+    const char *text = getenv(name);
+    if (text == NULL || *text < '0' || *text > '9')
+        return -1;
+    char *end;
+    long value = strtol(text, &end, 10);
+    return *end == '\0' && value <= INT_MAX ? (int)value : -1;
+}
+
+enum eth_hpp_status eth_hpp_bootstrap_create(const struct eth_hpp_bootstrap_ops *ops, void *state,
+                                             const struct eth_hpp_bootstrap_place *place,
+                                             struct eth_hpp_bootstrap **bootstrap,
+                                             struct eth_hpp_error *err)
+{
+    struct eth_hpp_bootstrap *b = calloc(1, sizeof(*b));
+    if (b == NULL)
+        return eth_hpp_error_memory(err, "the bootstrap");
+    b->ops = ops;
+    b->state = state;
+    b->place = *place;
+    *bootstrap = b;
+    return ETH_HPP_OK;
+}
+
+/* Tasks of the Slurm step that this process was started in; 1 outside of a step. A batch script has
+ * the job's SLURM_NTASKS in its environment too, but only a step's tasks have SLURM_STEP_NUM_TASKS.
+ */
+static int step_tasks(void)
+{
+    int tasks = eth_hpp_bootstrap_environment("SLURM_STEP_NUM_TASKS");
+    return tasks > 1 && getenv("SLURM_STEP_ID") != NULL ? tasks : 1;
+}
+
+static enum eth_hpp_status choose(const struct eth_hpp_bootstrap_ops **ops, void **state,
+                                  struct eth_hpp_bootstrap_place *place, struct eth_hpp_error *err)
+{
+    int tasks = step_tasks();
+    /* Some other starter than Slurm (mpirun) may have set PMIX_RANK as well. */
+    if (getenv("PMIX_NAMESPACE") != NULL && getenv("PMIX_RANK") != NULL) {
+#ifdef HAVE_PMIX
+        bool reachable;
+        *ops = &eth_hpp_bootstrap_pmix_ops;
+        enum eth_hpp_status status = eth_hpp_bootstrap_pmix_open(state, place, &reachable, err);
+        if (status != ETH_HPP_OK || reachable)
+            return status;
+#else
+        if (tasks > 1)
+            return eth_hpp_error_set(
+                err, ETH_HPP_ERR_UNSUPPORTED,
+                "this step has %d tasks, but eth-hpp was built without PMIx, which they "
+                "need to find each other: install libpmix-dev and build it again",
+                tasks);
+#endif
+    }
+    if (tasks > 1)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "this step has %d tasks, but they cannot find each other: "
+                                 "start it with srun --mpi=pmix",
+                                 tasks);
+    *ops = &eth_hpp_bootstrap_single_ops;
+    return eth_hpp_bootstrap_single_open(state, place, err);
+}
+
+enum eth_hpp_status eth_hpp_bootstrap_open(struct eth_hpp_bootstrap **bootstrap,
+                                           struct eth_hpp_error *err)
+{
+    const struct eth_hpp_bootstrap_ops *ops = NULL;
+    void *state = NULL;
+    struct eth_hpp_bootstrap_place place = {.rank = 0};
+    enum eth_hpp_status status;
+
+    if (gethostname(place.host, sizeof(place.host) - 1) != 0)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "the host's name cannot be read: %m");
+    status = choose(&ops, &state, &place, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    status = eth_hpp_bootstrap_create(ops, state, &place, bootstrap, err);
+    if (status != ETH_HPP_OK)
+        ops->close(state);
+    return status;
+}
+
+void eth_hpp_bootstrap_close(struct eth_hpp_bootstrap *bootstrap)
+{
+    if (bootstrap == NULL)
+        return;
+    bootstrap->ops->close(bootstrap->state);
+    while (bootstrap->used != NULL) {
+        struct used_key *next = bootstrap->used->next;
+        free(bootstrap->used);
+        bootstrap->used = next;
+    }
+    free(bootstrap);
+}
+
+const struct eth_hpp_bootstrap_place *
+eth_hpp_bootstrap_get_place(const struct eth_hpp_bootstrap *bootstrap)
+{
+    return &bootstrap->place;
+}
+
+static enum eth_hpp_status use_key(struct eth_hpp_bootstrap *bootstrap, const char *key,
+                                   struct eth_hpp_error *err)
+{
+    if (strlen(key) > ETH_HPP_BOOTSTRAP_KEY_MAX)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL, "the key %s is too long", key);
+    for (struct used_key *used = bootstrap->used; used != NULL; used = used->next)
+        if (strcmp(used->name, key) == 0)
+            return eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL,
+                                     "the key %s has been published already", key);
+    struct used_key *used = malloc(sizeof(*used) + strlen(key) + 1);
+    if (used == NULL)
+        return eth_hpp_error_memory(err, "a key of the bootstrap");
+    strcpy(used->name, key);
+    used->next = bootstrap->used;
+    bootstrap->used = used;
+    return ETH_HPP_OK;
+}
+
+/* A value is stored as "key" (its size as eight bytes) and "key.0", "key.1", ... (its chunks). */
+static void chunk_name(char *name, size_t size, const char *key, size_t i)
+{
+    snprintf(name, size, "%s.%zu", key, i);
+}
+
+enum eth_hpp_status eth_hpp_bootstrap_put(struct eth_hpp_bootstrap *bootstrap, const char *key,
+                                          const void *value, size_t size, struct eth_hpp_error *err)
+{
+    const struct eth_hpp_bootstrap_ops *ops = bootstrap->ops;
+    size_t most = ops->value_max != 0 ? ops->value_max : size;
+    uint64_t total = size;
+
+    if (size > ETH_HPP_BOOTSTRAP_VALUE_MAX)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL,
+                                 "the value of %s has %zu bytes, at most %d can be published", key,
+                                 size, ETH_HPP_BOOTSTRAP_VALUE_MAX);
+    enum eth_hpp_status status = use_key(bootstrap, key, err);
+    if (status == ETH_HPP_OK)
+        status = ops->put(bootstrap->state, key, &total, sizeof(total), err);
+    for (size_t at = 0, i = 0; status == ETH_HPP_OK && at < size; at += most, i++) {
+        char name[ETH_HPP_BOOTSTRAP_KEY_MAX + 24];
+        chunk_name(name, sizeof(name), key, i);
+        status = ops->put(bootstrap->state, name, (const char *)value + at,
+                          size - at < most ? size - at : most, err);
+    }
+    return status;
+}
+
+enum eth_hpp_status eth_hpp_bootstrap_fence(struct eth_hpp_bootstrap *bootstrap, double timeout_s,
+                                            struct eth_hpp_error *err)
+{
+    return bootstrap->ops->fence(bootstrap->state, timeout_s, err);
+}
+
+static enum eth_hpp_status get_size(struct eth_hpp_bootstrap *bootstrap, int rank, const char *key,
+                                    size_t *size, struct eth_hpp_error *err)
+{
+    void *found;
+    size_t found_size;
+    uint64_t total = UINT64_MAX;
+    enum eth_hpp_status status =
+        bootstrap->ops->get(bootstrap->state, rank, key, &found, &found_size, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    if (found_size == sizeof(total))
+        memcpy(&total, found, sizeof(total));
+    free(found);
+    if (total > ETH_HPP_BOOTSTRAP_VALUE_MAX)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_PEER,
+                                 "rank %d published %s in another format: is another version of "
+                                 "eth-hpp installed there?",
+                                 rank, key);
+    *size = (size_t)total;
+    return ETH_HPP_OK;
+}
+
+enum eth_hpp_status eth_hpp_bootstrap_get(struct eth_hpp_bootstrap *bootstrap, int rank,
+                                          const char *key, void **value, size_t *size,
+                                          struct eth_hpp_error *err)
+{
+    size_t total = 0;
+    enum eth_hpp_status status = get_size(bootstrap, rank, key, &total, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    char *all = malloc(total + 1); /* a NUL behind it, for texts */
+    if (all == NULL)
+        return eth_hpp_error_memory(err, "a value of the bootstrap");
+    for (size_t at = 0, i = 0; status == ETH_HPP_OK && at < total; i++) {
+        char name[ETH_HPP_BOOTSTRAP_KEY_MAX + 24];
+        void *chunk;
+        size_t chunk_size;
+        chunk_name(name, sizeof(name), key, i);
+        status = bootstrap->ops->get(bootstrap->state, rank, name, &chunk, &chunk_size, err);
+        if (status != ETH_HPP_OK)
+            break;
+        if (chunk_size == 0 || chunk_size > total - at)
+            status = eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "rank %d published %s cut wrongly",
+                                       rank, key);
+        else
+            memcpy(all + at, chunk, chunk_size);
+        at += chunk_size;
+        free(chunk);
+    }
+    if (status != ETH_HPP_OK) {
+        free(all);
+        return status;
+    }
+    all[total] = '\0';
+    *value = all;
+    *size = total;
+    return ETH_HPP_OK;
+}
+
+void eth_hpp_bootstrap_abort(struct eth_hpp_bootstrap *bootstrap, int exit_code, const char *why)
+{
+    bootstrap->ops->abort(bootstrap->state, exit_code, why);
+    _exit(exit_code);
+}

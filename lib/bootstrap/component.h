@@ -1,0 +1,21 @@
+/* What the components of the bootstrap share; not for others. */
+#ifndef ETH_HPP_BOOTSTRAP_COMPONENT_H
+#define ETH_HPP_BOOTSTRAP_COMPONENT_H
+
+#include "bootstrap/bootstrap.h"
+
+/* Each fills *place and hands out the state for its ops. */
+extern const struct eth_hpp_bootstrap_ops eth_hpp_bootstrap_single_ops;
+enum eth_hpp_status eth_hpp_bootstrap_single_open(void **state,
+                                                  struct eth_hpp_bootstrap_place *place,
+                                                  struct eth_hpp_error *err);
+
+extern const struct eth_hpp_bootstrap_ops eth_hpp_bootstrap_pmix_ops;
+/* *reachable becomes false, with status OK and no state, where no PMIx server answers. */
+enum eth_hpp_status eth_hpp_bootstrap_pmix_open(void **state, struct eth_hpp_bootstrap_place *place,
+                                                bool *reachable, struct eth_hpp_error *err);
+
+/* A whole number >= 0 from the environment, or -1. */
+int eth_hpp_bootstrap_environment(const char *name);
+
+#endif
