@@ -44,17 +44,17 @@ static int job_number(const pmix_proc_t *proc, const char *key)
 {
     bool yes = true;
     int number = -1;
-    pmix_info_t optional;
+    pmix_info_t immediate;
     pmix_value_t *value = NULL;
-    PMIX_INFO_LOAD(&optional, PMIX_OPTIONAL, &yes, PMIX_BOOL);
-    if (PMIx_Get(proc, key, &optional, 1, &value) == PMIX_SUCCESS) {
+    PMIX_INFO_LOAD(&immediate, PMIX_IMMEDIATE, &yes, PMIX_BOOL);
+    if (PMIx_Get(proc, key, &immediate, 1, &value) == PMIX_SUCCESS) {
         if (value->type == PMIX_UINT32)
             number = (int)value->data.uint32;
         else if (value->type == PMIX_UINT16)
             number = (int)value->data.uint16;
         PMIX_VALUE_RELEASE(value);
     }
-    PMIX_INFO_DESTRUCT(&optional);
+    PMIX_INFO_DESTRUCT(&immediate);
     return number;
 }
 
