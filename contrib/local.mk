@@ -1,1 +1,10 @@
-# what this folder builds
+EXTRA_DIST += \
+	contrib/mini-cluster \
+	contrib/mini-cluster.d/config.sh \
+	contrib/mini-cluster.d/daemons.sh \
+	contrib/mini-cluster.d/devices \
+	contrib/mini-cluster.d/member-init \
+	contrib/mini-cluster.d/members.sh \
+	contrib/mini-cluster.d/node-file.sh \
+	contrib/mini-cluster.d/slow-link.nodes \
+	contrib/mini-cluster.d/unlike.nodes
