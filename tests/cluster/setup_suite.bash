@@ -1,0 +1,16 @@
+# Starts the cluster that all tests here share, once, and stops it at the end.
+# shellcheck shell=bash
+
+load helpers
+
+setup_suite() {
+	mini_cluster start
+
+	mkdir -p "$TEST_WORK"
+	compile pmix_exchange pmix
+}
+
+teardown_suite() {
+	mini_cluster stop
+	rm -rf "$TEST_WORK"
+}

@@ -1,0 +1,9 @@
+# The cluster tests are run by tests/run, not by make check: they need root and daemons.
+EXTRA_DIST += \
+	tests/run \
+	tests/packages \
+	tests/cluster/cluster.bats \
+	tests/cluster/helpers.bash \
+	tests/cluster/mini_cluster.bats \
+	tests/cluster/pmix_exchange.c \
+	tests/cluster/setup_suite.bash
