@@ -111,6 +111,12 @@ struct json_object *eth_hpp_json_new_number(double value);
 /* {"format": format, "version": version} to fill further; NULL when out of memory. */
 struct json_object *eth_hpp_json_new_file(const char *format, int version);
 
+/* Adds a value to an object or a list and takes it over. When out of memory (a NULL value or object
+ * included) both are freed and *object becomes NULL, so that a file is built without a check at
+ * each line. */
+void eth_hpp_json_put(struct json_object **object, const char *key, struct json_object *value);
+void eth_hpp_json_append(struct json_object **array, struct json_object *value);
+
 /* Writes the value to a file, whole or not at all; path "-" is standard output. Frees the value in
  * every case; a NULL value is an out-of-memory error. */
 enum eth_hpp_status eth_hpp_json_save(struct json_object *value, const char *path, mode_t mode,

@@ -32,6 +32,27 @@ struct json_object *eth_hpp_json_new_file(const char *format, int version)
     return root;
 }
 
+/* Frees both where a value or its place could not be made, so that a writer builds a whole file
+ * without a check at each line: eth_hpp_json_save reports the NULL that is left. */
+static void lose(struct json_object **object, struct json_object *value)
+{
+    json_object_put(value);
+    json_object_put(*object);
+    *object = NULL;
+}
+
+void eth_hpp_json_put(struct json_object **object, const char *key, struct json_object *value)
+{
+    if (*object == NULL || value == NULL || json_object_object_add(*object, key, value) != 0)
+        lose(object, value);
+}
+
+void eth_hpp_json_append(struct json_object **array, struct json_object *value)
+{
+    if (*array == NULL || value == NULL || json_object_array_add(*array, value) != 0)
+        lose(array, value);
+}
+
 enum eth_hpp_status eth_hpp_json_save(struct json_object *value, const char *path, mode_t mode,
                                       struct eth_hpp_error *err)
 {
