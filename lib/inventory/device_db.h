@@ -25,4 +25,7 @@ const struct eth_hpp_device_spec *eth_hpp_device_db_find(const char *device);
 const struct eth_hpp_device_spec *eth_hpp_device_db_match(const char *nvml_name,
                                                           double memory_bytes);
 
+/* All of them, in the database's order; returns their number. */
+size_t eth_hpp_device_db_list(const struct eth_hpp_device_spec **specs);
+
 #endif
