@@ -1,1 +1,4 @@
-# what this folder builds
+# The `eth-hpp` program: a file for each subcommand.
+bin_PROGRAMS += eth-hpp
+eth_hpp_SOURCES = launcher/main.c launcher/command.h
+eth_hpp_LDADD = libplan.la libinventory.la libbase.la

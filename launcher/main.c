@@ -1,0 +1,66 @@
+/* eth-hpp: the program's subcommands. */
+#include "launcher/command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "config.h"
+
+static const struct {
+    const char *name, *summary;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {NULL, NULL, NULL},
+};
+
+static void print_help(FILE *out)
+{
+    fprintf(out, "usage: eth-hpp COMMAND [OPTIONS]\n"
+                 "\n"
+                 "Heterogeneous pipeline parallel training under Slurm.\n"
+                 "\n");
+    for (int i = 0; commands[i].name != NULL; i++)
+        fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
+    fprintf(out, "\n"
+                 "eth-hpp COMMAND --help describes a command; eth-hpp --version prints the "
+                 "version.\n"
+                 "\n"
+                 "Exit codes: 0 done, 1 failed while running, 2 a wrong command line or file, 3 no "
+                 "plan fits\nthe devices, 128 + N ended by signal N.\n");
+}
+
+void eth_hpp_command_help(const char *name, const char *arguments, const char *what,
+                          const struct eth_hpp_option *table, size_t count)
+{
+    printf("usage: eth-hpp %s %s\n\n%s\n\n", name, arguments, what);
+    eth_hpp_option_print(table, count, stdout);
+}
+
+int eth_hpp_command_failed(const struct eth_hpp_error *err)
+{
+    eth_hpp_log_error("%s", err->text);
+    return eth_hpp_error_exit_code(err->status);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return ETH_HPP_EXIT_USAGE;
+    }
+    const char *word = argv[1];
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+        print_help(stdout);
+        return ETH_HPP_EXIT_OK;
+    }
+    if (strcmp(word, "--version") == 0) {
+        printf("eth-hpp %s\n", PACKAGE_VERSION);
+        return ETH_HPP_EXIT_OK;
+    }
+    for (int i = 0; commands[i].name != NULL; i++)
+        if (strcmp(word, commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    eth_hpp_log_error("there is no command \"%s\"; eth-hpp --help lists them", word);
+    return ETH_HPP_EXIT_USAGE;
+}
