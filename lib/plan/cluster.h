@@ -7,6 +7,9 @@
 
 enum { ETH_HPP_NAME_MAX = 96, ETH_HPP_NODE_GPUS_MAX = 1024 };
 
+/* What a GPU's driver keeps for itself where a cluster file does not state the device. */
+#define ETH_HPP_RESERVED_BYTES 1.5e9
+
 /* A kind of GPU. Node entries refer to it by index. */
 struct eth_hpp_device {
     char name[ETH_HPP_NAME_MAX]; /* key of the device database or the profile, e.g. "A100-SXM-40GB"
@@ -28,7 +31,8 @@ struct eth_hpp_node {
     double inter_bandwidth_per_gpu;          /* 0: no limit of its own */
 };
 
-/* What any pair of one node of the first and one of the second list is limited to. */
+/* What any pair of one node of the first and one of the second list is limited to. Of several links
+ * for one pair the last one counts. */
 struct eth_hpp_link {
     int *from, *to; /* node indices */
     int from_count, to_count;
@@ -49,10 +53,29 @@ struct eth_hpp_cluster {
  * by the caller with eth_hpp_cluster_free. Errors: INPUT with the JSON path. */
 enum eth_hpp_status eth_hpp_cluster_load(const char *path, struct eth_hpp_cluster *cluster,
                                          struct eth_hpp_error *err);
+/* The same from a text; `name` stands for the file in messages. */
+enum eth_hpp_status eth_hpp_cluster_parse(const char *name, const char *text, size_t size,
+                                          struct eth_hpp_cluster *cluster,
+                                          struct eth_hpp_error *err);
 /* Writes it in the same format, like nodes in a row folded into a hostlist. */
 enum eth_hpp_status eth_hpp_cluster_save(const struct eth_hpp_cluster *cluster, const char *path,
                                          struct eth_hpp_error *err);
 void eth_hpp_cluster_free(struct eth_hpp_cluster *cluster);
+
+/* ---- making one in memory: start from a zeroed struct ---- */
+
+/* Index of the device of this name, which is added from the device database if it is new. A device
+ * that the database does not know is added with zeros for the caller to fill in. Errors: MEMORY. */
+enum eth_hpp_status eth_hpp_cluster_add_device(struct eth_hpp_cluster *cluster, const char *name,
+                                               int *device, struct eth_hpp_error *err);
+/* Appends a copy of the node and sets its first_rank. Errors: MEMORY. */
+enum eth_hpp_status eth_hpp_cluster_add_node(struct eth_hpp_cluster *cluster,
+                                             const struct eth_hpp_node *node,
+                                             struct eth_hpp_error *err);
+/* Limits every pair of one node of `from` and one of `to`; the lists are copied. Errors: MEMORY. */
+enum eth_hpp_status eth_hpp_cluster_add_link(struct eth_hpp_cluster *cluster,
+                                             const struct eth_hpp_link *link,
+                                             struct eth_hpp_error *err);
 
 /* Index of a node by name, or -1. */
 int eth_hpp_cluster_find_node(const struct eth_hpp_cluster *cluster, const char *name);

@@ -9,7 +9,9 @@
 enum { ETH_HPP_LAYER_KINDS_MAX = 16, ETH_HPP_TIED_MAX = 8 };
 
 enum eth_hpp_dtype { ETH_HPP_FP32, ETH_HPP_BF16, ETH_HPP_FP16 };
-const char *eth_hpp_dtype_name(enum eth_hpp_dtype dtype);
+const char *eth_hpp_dtype_name(enum eth_hpp_dtype dtype); /* "fp32", "bf16", "fp16" */
+/* The dtype of this name, or -1. */
+int eth_hpp_dtype_find(const char *name);
 
 /* A kind of layer; all its layers are alike. */
 struct eth_hpp_layer_kind {
@@ -74,8 +76,36 @@ struct eth_hpp_profile {
 
 enum eth_hpp_status eth_hpp_profile_load(const char *path, struct eth_hpp_profile *profile,
                                          struct eth_hpp_error *err);
+/* The same from a text; `name` stands for the file in messages. */
+enum eth_hpp_status eth_hpp_profile_parse(const char *name, const char *text, size_t size,
+                                          struct eth_hpp_profile *profile,
+                                          struct eth_hpp_error *err);
 enum eth_hpp_status eth_hpp_profile_save(const struct eth_hpp_profile *profile, const char *path,
                                          struct eth_hpp_error *err);
 void eth_hpp_profile_free(struct eth_hpp_profile *profile);
+
+/* Times of a device at one tensor parallelism, or NULL where there are none. */
+const struct eth_hpp_times *eth_hpp_profile_find_times(const struct eth_hpp_profile *profile,
+                                                       const char *device, int tensor_parallel);
+/* Bytes of the layers at one tensor parallelism, or NULL. */
+const struct eth_hpp_profile_memory *
+eth_hpp_profile_find_memory(const struct eth_hpp_profile *profile, int tensor_parallel);
+/* Seconds the optimizer takes for one parameter on a device; 0 where nothing is known. */
+double eth_hpp_profile_optimizer_s(const struct eth_hpp_profile *profile, const char *device);
+/* Index of a kind of layer by name, or -1. */
+int eth_hpp_profile_find_kind(const struct eth_hpp_profile *profile, const char *kind);
+
+/* ---- making one in memory ---- */
+
+/* Adds zeroed times for a device with these points (ascending); the caller fills
+ * times[point * kind_count + kind]. The pointer is valid until the next call. Errors: MEMORY. */
+enum eth_hpp_status eth_hpp_profile_add_times(struct eth_hpp_profile *profile, const char *device,
+                                              int tensor_parallel, const int *samples, int points,
+                                              struct eth_hpp_times **times,
+                                              struct eth_hpp_error *err);
+/* Sets what the optimizer takes for one parameter on a device. Errors: MEMORY. */
+enum eth_hpp_status eth_hpp_profile_set_optimizer_s(struct eth_hpp_profile *profile,
+                                                    const char *device, double s_per_parameter,
+                                                    struct eth_hpp_error *err);
 
 #endif

@@ -5,14 +5,27 @@
  *
  * Semantics. Instructions are ISSUED in list order. Each goes to a queue; a queue completes its
  * instructions in order, queues run beside each other. Besides the queue's order an instruction
- * waits for exactly this: RECV_ACTIVATION(m)  nothing (it is issued early; its buffer is the input
- * of slot m % in_flight, free once BACKWARD(m - in_flight) is done) FORWARD(m)          all
- * RECV_ACTIVATION(m) SEND_ACTIVATION(m)  FORWARD(m) RECV_GRADIENT(m)    nothing (posted early like
- * an activation) BACKWARD(m)         FORWARD(m) and all RECV_GRADIENT(m) SEND_GRADIENT(m)
- * BACKWARD(m) SYNC_BLOCK(b)       the last BACKWARD having passed the block's layers (a tied block:
- * the lowest of its layers held here) REDUCE_LOSS         the last FORWARD REDUCE_NORM         all
- * SYNC_BLOCK and REDUCE_LOSS OPTIMIZER_STEP      REDUCE_NORM GATHER_BLOCK(b)     OPTIMIZER_STEP
- * (sharded optimizer only: the updated weights go back to all owners, first block first)
+ * waits for exactly this:
+ *
+ *     RECV_ACTIVATION(m)  BACKWARD(m - input_buffers), which frees its buffer
+ *     FORWARD(m)          all RECV_ACTIVATION(m), and SEND_ACTIVATION(m - output_buffers)
+ *     SEND_ACTIVATION(m)  FORWARD(m)
+ *     RECV_GRADIENT(m)    BACKWARD(m - output_gradient_buffers)
+ *     BACKWARD(m)         FORWARD(m), all RECV_GRADIENT(m), and
+ *                         SEND_GRADIENT(m - input_gradient_buffers)
+ *     SEND_GRADIENT(m)    BACKWARD(m)
+ *     SYNC_BLOCK(b)       the last BACKWARD having passed the block's layers (a tied block: the
+ *                         lowest of its layers held here)
+ *     REDUCE_LOSS         the last FORWARD
+ *     REDUCE_NORM         all SYNC_BLOCK and REDUCE_LOSS
+ *     OPTIMIZER_STEP      REDUCE_NORM
+ *     GATHER_BLOCK(b)     OPTIMIZER_STEP (sharded optimizer only: the updated weights go back to
+ *                         all owners, first block first)
+ *
+ * Micro-batch m uses hand-over buffer m % count of each kind. There is one more input buffer than
+ * micro-batches in flight, so that a receive can be posted one micro-batch ahead; receives stand in
+ * the list as early as their buffers are free. Waits for an earlier send bind only behind a link
+ * that is several micro-batches late.
  */
 #ifndef ETH_HPP_PLAN_PROGRAM_H
 #define ETH_HPP_PLAN_PROGRAM_H
@@ -60,6 +73,9 @@ struct eth_hpp_instruction {
     int queue;    /* index into the program's queues */
 };
 
+/* Hand-over buffers of a rank: see above. lib/model counts them as workspace. */
+enum { ETH_HPP_SEND_BUFFERS = 4, ETH_HPP_GRADIENT_BUFFERS = 2 };
+
 struct eth_hpp_program {
     int rank;
     struct eth_hpp_place place;
@@ -67,11 +83,15 @@ struct eth_hpp_program {
     int count;
     struct eth_hpp_queue *queues;
     int queue_count;
+    int input_buffers, output_buffers;                   /* activations received and sent */
+    int output_gradient_buffers, input_gradient_buffers; /* gradients received and sent */
 };
 
 /* Compiles the list of one rank. `output_bytes[l]` is what layer l hands on per sample,
- * `gradient_bytes[b]` what block b sums. The program of an idle rank has only REDUCE_LOSS-free
- * emptiness: count 0. Freed with eth_hpp_program_free. */
+ * `gradient_bytes[b]` what block b sums; eth_hpp_profile_hand_overs makes both. The program of an
+ * idle rank is empty. Of a tensor-parallel group the first rank hands over for all; what the group
+ * exchanges among itself belongs to FORWARD and BACKWARD. Freed with eth_hpp_program_free. Errors:
+ * INPUT (ranks or blocks of the plan are not filled in), MEMORY. */
 enum eth_hpp_status eth_hpp_program_compile(const struct eth_hpp_plan *plan,
                                             const double *output_bytes,
                                             const double *gradient_bytes, int rank,
