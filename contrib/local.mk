@@ -1,4 +1,6 @@
 EXTRA_DIST += \
+	contrib/examples/gpt2.sbatch \
+	contrib/install-packages \
 	contrib/mini-cluster \
 	contrib/mini-cluster.d/config.sh \
 	contrib/mini-cluster.d/daemons.sh \
@@ -7,4 +9,5 @@ EXTRA_DIST += \
 	contrib/mini-cluster.d/members.sh \
 	contrib/mini-cluster.d/node-file.sh \
 	contrib/mini-cluster.d/slow-link.nodes \
-	contrib/mini-cluster.d/unlike.nodes
+	contrib/mini-cluster.d/unlike.nodes \
+	contrib/packages
