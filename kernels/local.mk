@@ -1,1 +1,34 @@
-# what this folder builds
+noinst_LTLIBRARIES += libkernels.la
+libkernels_la_SOURCES = \
+	kernels/kernels.c kernels/kernels.h \
+	kernels/random.c kernels/random.h
+# Replicas must stay bit-identical on unlike machines, so no step may be fused with another. Loops
+# marked "omp simd" are vectorised; no OpenMP runtime is used.
+kernels_cflags = $(AM_CFLAGS) -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd
+libkernels_la_CFLAGS = $(kernels_cflags)
+
+if HAVE_OPENBLAS
+cpu_kernels = \
+	kernels/cpu/attention.c \
+	kernels/cpu/cpu.c kernels/cpu/cpu.h \
+	kernels/cpu/cross_entropy.c \
+	kernels/cpu/elementwise.c \
+	kernels/cpu/embedding.c \
+	kernels/cpu/initialise.c \
+	kernels/cpu/layernorm.c \
+	kernels/cpu/linear.c \
+	kernels/cpu/memory.c \
+	kernels/cpu/optimizer.c \
+	kernels/cpu/softmax.h
+libkernels_la_SOURCES += $(cpu_kernels)
+libkernels_la_CFLAGS += $(OPENBLAS_CFLAGS)
+libkernels_la_LIBADD = $(OPENBLAS_LIBS)
+
+# The same files over double, for the gradient checks of the unit tests. Calls of libm's exp keep
+# some loops from being vectorised there, which clang would warn about.
+check_LTLIBRARIES += libkernels64.la
+libkernels64_la_SOURCES = $(cpu_kernels)
+libkernels64_la_CPPFLAGS = $(AM_CPPFLAGS) -DETH_HPP_CPU_FLOAT64
+libkernels64_la_CFLAGS = $(kernels_cflags) $(OPENBLAS_CFLAGS) -Wno-pass-failed
+libkernels64_la_LIBADD = $(OPENBLAS_LIBS)
+endif

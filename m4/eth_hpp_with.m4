@@ -86,6 +86,7 @@ AC_DEFUN([ETH_HPP_WITH_HWLOC], [
 AC_DEFUN([ETH_HPP_WITH_BLAS], [
     ETH_HPP_ARG_WITH([openblas], [OpenBLAS, for the CPU kernels])
     ETH_HPP_PKG([OPENBLAS], [openblas], [openblas])
+    AS_IF([test $have_openblas = yes], [AC_DEFINE([HAVE_OPENBLAS], [1], [OpenBLAS is there])])
     AM_CONDITIONAL([HAVE_OPENBLAS], [test $have_openblas = yes])
     ETH_HPP_RESULT([openblas], [libopenblas-dev], [no CPU kernels: no training without a GPU])
 ])

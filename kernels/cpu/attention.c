@@ -1,0 +1,247 @@
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/softmax.h"
+
+/* Scores are made and used in tiles of this many queries and keys, on the stack. */
+enum { TILE = 64 };
+
+/* One head of one sample: where its rows start, how far apart they are. */
+struct head {
+    size_t sequence, size;
+    int qkv_stride, output_stride;
+    real scale;
+};
+
+/* A tile of scores: some queries against some keys, of which a query sees those up to itself. */
+struct tile {
+    size_t first_query, queries, first_key, keys;
+};
+
+static struct head head_of(const struct eth_hpp_attention *shape)
+{
+    const size_t width = shape->heads * shape->head_size;
+    return (struct head){.sequence = shape->sequence,
+                         .size = shape->head_size,
+                         .qkv_stride = (int)(3 * width),
+                         .output_stride = (int)width,
+                         .scale = (real)(1 / sqrt((double)shape->head_size))};
+}
+
+static size_t tile_end(size_t first, size_t sequence)
+{
+    return first + TILE < sequence ? first + TILE : sequence;
+}
+
+static struct tile tile_of(const struct head *head, size_t first_query, size_t first_key)
+{
+    return (struct tile){.first_query = first_query,
+                         .queries = tile_end(first_query, head->sequence) - first_query,
+                         .first_key = first_key,
+                         .keys = tile_end(first_key, head->sequence) - first_key};
+}
+
+/* How many of the tile's keys this query sees. */
+static size_t visible_keys(const struct tile *tile, size_t query)
+{
+    const size_t visible = tile->first_query + query + 1 - tile->first_key;
+    return visible < tile->keys ? visible : tile->keys;
+}
+
+/* scores = scale x a b^T over the head's size, for rows of a and b */
+static void multiply_rows(const struct head *head, const struct tile *tile, real factor,
+                          const real *a, int a_stride, const real *b, int b_stride,
+                          real scores[TILE][TILE])
+{
+    ETH_HPP_CPU_GEMM(CblasRowMajor, CblasNoTrans, CblasTrans, (int)tile->queries, (int)tile->keys,
+                     (int)head->size, factor, a, a_stride, b, b_stride, 0, &scores[0][0], TILE);
+}
+
+/* rows = beta x rows + scores b: a sum over keys for each query */
+static void sum_over_keys(const struct head *head, const struct tile *tile, real scores[TILE][TILE],
+                          const real *b, int b_stride, real beta, real *rows, int rows_stride)
+{
+    ETH_HPP_CPU_GEMM(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)tile->queries, (int)head->size,
+                     (int)tile->keys, 1, &scores[0][0], TILE, b, b_stride, beta, rows, rows_stride);
+}
+
+/* rows = beta x rows + scores^T b: a sum over queries for each key */
+static void sum_over_queries(const struct head *head, const struct tile *tile,
+                             real scores[TILE][TILE], const real *b, int b_stride, real beta,
+                             real *rows, int rows_stride)
+{
+    ETH_HPP_CPU_GEMM(CblasRowMajor, CblasTrans, CblasNoTrans, (int)tile->keys, (int)head->size,
+                     (int)tile->queries, 1, &scores[0][0], TILE, b, b_stride, beta, rows,
+                     rows_stride);
+}
+
+/* Turns the first `visible` of a row of scores into exp(score - shift) and the rest into 0. */
+ETH_HPP_CPU_CLONES
+static real exponentiate(real *scores, size_t visible, size_t keys, real shift)
+{
+    real sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t k = 0; k < visible; k++) {
+        scores[k] = eth_hpp_cpu_exp(scores[k] - shift);
+        sum += scores[k];
+    }
+    for (size_t k = visible; k < keys; k++)
+        scores[k] = 0;
+    return sum;
+}
+
+static void row_scale(real *row, size_t count, real factor)
+{
+    for (size_t i = 0; i < count; i++)
+        row[i] *= factor;
+}
+
+/* The running softmax of a tile of queries: output = (sum of exp(score - most) value), and the sum
+ * of the exponentials. */
+static void forward_tile(const struct head *head, const struct tile *tile, const real *query,
+                         const real *key, const real *value, real *output, real most[TILE],
+                         real sum[TILE])
+{
+    real scores[TILE][TILE];
+    const bool first = tile->first_key == 0;
+    multiply_rows(head, tile, head->scale, query, head->qkv_stride, key, head->qkv_stride, scores);
+    for (size_t q = 0; q < tile->queries; q++) {
+        const size_t visible = visible_keys(tile, q);
+        const real here = eth_hpp_cpu_largest(visible, scores[q]);
+        const real shift = first || here > most[q] ? here : most[q];
+        const real fade = first ? 0 : eth_hpp_cpu_exp(most[q] - shift);
+        sum[q] = fade * (first ? 0 : sum[q]) + exponentiate(scores[q], visible, tile->keys, shift);
+        if (!first)
+            row_scale(output + q * (size_t)head->output_stride, head->size, fade);
+        most[q] = shift;
+    }
+    sum_over_keys(head, tile, scores, value, head->qkv_stride, !first, output, head->output_stride);
+}
+
+static void forward_head(const struct head *head, const real *query, const real *key,
+                         const real *value, real *output, real *log_sum)
+{
+    const size_t stride = (size_t)head->qkv_stride;
+    for (size_t q = 0; q < head->sequence; q += TILE) {
+        real most[TILE], sum[TILE];
+        real *rows = output + q * (size_t)head->output_stride;
+        const size_t end = tile_end(q, head->sequence);
+        for (size_t k = 0; k < end; k += TILE) {
+            const struct tile tile = tile_of(head, q, k);
+            forward_tile(head, &tile, query + q * stride, key + k * stride, value + k * stride,
+                         rows, most, sum);
+        }
+        for (size_t i = 0; i < end - q; i++) {
+            row_scale(rows + i * (size_t)head->output_stride, head->size, 1 / sum[i]);
+            log_sum[q + i] = most[i] + (real)log((double)sum[i]);
+        }
+    }
+}
+
+static void attention_forward(void *state, const struct eth_hpp_attention *shape, const void *qkv,
+                              void *output, void *log_sum)
+{
+    (void)state;
+    const struct head head = head_of(shape);
+    const size_t width = shape->heads * shape->head_size;
+    for (size_t s = 0; s < shape->samples; s++)
+        for (size_t h = 0; h < shape->heads; h++) {
+            const real *query =
+                (const real *)qkv + s * shape->sequence * 3 * width + h * shape->head_size;
+            forward_head(&head, query, query + width, query + 2 * width,
+                         (real *)output + s * shape->sequence * width + h * shape->head_size,
+                         (real *)log_sum + (s * shape->heads + h) * shape->sequence);
+        }
+}
+
+/* What backward reads and writes of one head. */
+struct head_gradients {
+    const real *query, *key, *value, *output, *output_gradient, *log_sum;
+    real *query_gradient, *key_gradient, *value_gradient;
+    real *row_sum; /* [sequence] sum of output x its gradient, a query's mean of dP weighted by P */
+};
+
+/* With P = exp(S - log_sum) and dP = dO V^T:
+ *   dV = P^T dO,   dS = P (dP - row_sum),   dQ = scale dS K,   dK = scale dS^T Q.
+ * A key's first tile of queries is the one on the diagonal; a query's first tile of keys is 0. */
+static void backward_tile(const struct head *head, const struct tile *tile,
+                          const struct head_gradients *at)
+{
+    real scores[TILE][TILE], slopes[TILE][TILE];
+    const size_t stride = (size_t)head->qkv_stride;
+    const size_t queries = tile->first_query * stride, keys = tile->first_key * stride;
+    const real *dout = at->output_gradient + tile->first_query * (size_t)head->output_stride;
+    const real seen = tile->first_key != tile->first_query;
+
+    multiply_rows(head, tile, head->scale, at->query + queries, head->qkv_stride, at->key + keys,
+                  head->qkv_stride, scores);
+    for (size_t q = 0; q < tile->queries; q++)
+        exponentiate(scores[q], visible_keys(tile, q), tile->keys,
+                     at->log_sum[tile->first_query + q]);
+    sum_over_queries(head, tile, scores, dout, head->output_stride, seen, at->value_gradient + keys,
+                     head->qkv_stride);
+
+    multiply_rows(head, tile, 1, dout, head->output_stride, at->value + keys, head->qkv_stride,
+                  slopes);
+    for (size_t q = 0; q < tile->queries; q++) {
+        const real row_sum = at->row_sum[tile->first_query + q];
+        for (size_t k = 0; k < tile->keys; k++)
+            slopes[q][k] = scores[q][k] * (slopes[q][k] - row_sum) * head->scale;
+    }
+    sum_over_keys(head, tile, slopes, at->key + keys, head->qkv_stride, tile->first_key != 0,
+                  at->query_gradient + queries, head->qkv_stride);
+    sum_over_queries(head, tile, slopes, at->query + queries, head->qkv_stride, seen,
+                     at->key_gradient + keys, head->qkv_stride);
+}
+
+static void backward_head(const struct head *head, const struct head_gradients *at)
+{
+    for (size_t q = 0; q < head->sequence; q++) {
+        const size_t row = q * (size_t)head->output_stride;
+        real sum = 0;
+        for (size_t i = 0; i < head->size; i++)
+            sum += at->output[row + i] * at->output_gradient[row + i];
+        at->row_sum[q] = sum;
+    }
+    for (size_t q = 0; q < head->sequence; q += TILE)
+        for (size_t k = 0; k <= q; k += TILE) {
+            const struct tile tile = tile_of(head, q, k);
+            backward_tile(head, &tile, at);
+        }
+}
+
+static void attention_backward(void *state, const struct eth_hpp_attention *shape,
+                               const void *output_gradient, const void *qkv, const void *output,
+                               const void *log_sum, void *qkv_gradient, void *scratch)
+{
+    (void)state;
+    const struct head head = head_of(shape);
+    const size_t width = shape->heads * shape->head_size;
+    for (size_t s = 0; s < shape->samples; s++)
+        for (size_t h = 0; h < shape->heads; h++) {
+            const size_t out = s * shape->sequence * width + h * shape->head_size;
+            const size_t in = s * shape->sequence * 3 * width + h * shape->head_size;
+            const size_t row = (s * shape->heads + h) * shape->sequence;
+            const real *query = (const real *)qkv + in;
+            real *gradient = (real *)qkv_gradient + in;
+            const struct head_gradients at = {
+                .query = query,
+                .key = query + width,
+                .value = query + 2 * width,
+                .output = (const real *)output + out,
+                .output_gradient = (const real *)output_gradient + out,
+                .log_sum = (const real *)log_sum + row,
+                .query_gradient = gradient,
+                .key_gradient = gradient + width,
+                .value_gradient = gradient + 2 * width,
+                .row_sum = (real *)scratch + row,
+            };
+            backward_head(&head, &at);
+        }
+}
+
+void ETH_HPP_CPU(attention_provide)(struct eth_hpp_kernels_ops *ops)
+{
+    ops->attention_forward = attention_forward;
+    ops->attention_backward = attention_backward;
+}

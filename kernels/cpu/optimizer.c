@@ -1,0 +1,91 @@
+#include <tgmath.h>
+
+#include "kernels/cpu/cpu.h"
+
+/* base^exponent by squaring: the same bits everywhere, which the C libraries' pow does not promise.
+ */
+static double power(double base, int64_t exponent)
+{
+    double result = 1;
+    for (; exponent > 0; exponent >>= 1) {
+        if (exponent & 1)
+            result *= base;
+        base *= base;
+    }
+    return result;
+}
+
+struct adamw_factors {
+    real gradient, beta1, rest1, beta2, rest2, unbias1, unbias2, rate, epsilon, decay;
+};
+
+static struct adamw_factors factors_of(const struct eth_hpp_adamw *settings)
+{
+    return (struct adamw_factors){
+        .gradient = (real)settings->gradient_scale,
+        .beta1 = (real)settings->beta1,
+        .rest1 = (real)(1 - settings->beta1),
+        .beta2 = (real)settings->beta2,
+        .rest2 = (real)(1 - settings->beta2),
+        .unbias1 = (real)(1 / (1 - power(settings->beta1, settings->step))),
+        .unbias2 = (real)(1 / (1 - power(settings->beta2, settings->step))),
+        .rate = (real)settings->learning_rate,
+        .epsilon = (real)settings->epsilon,
+        .decay = (real)settings->weight_decay,
+    };
+}
+
+/* The order of these steps is part of the interface: other devices follow it, each step rounded to
+ * nearest. (This folder is compiled with -ffp-contract=off.) */
+ETH_HPP_CPU_CLONES
+static void update(size_t count, const struct adamw_factors *by, const real *gradient, real *w,
+                   real *m, real *v)
+{
+    const struct adamw_factors f = *by;
+#pragma omp simd
+    for (size_t i = 0; i < count; i++) {
+        const real g = gradient[i] * f.gradient;
+        m[i] = f.beta1 * m[i] + f.rest1 * g;
+        v[i] = f.beta2 * v[i] + f.rest2 * (g * g);
+        const real root = sqrt(v[i] * f.unbias2);
+        w[i] -= f.rate * (m[i] * f.unbias1 / (root + f.epsilon) + f.decay * w[i]);
+    }
+}
+
+static void adamw(void *state, size_t count, const struct eth_hpp_adamw *settings,
+                  const void *gradient, void *weights, void *first_moment, void *second_moment)
+{
+    (void)state;
+    const struct adamw_factors factors = factors_of(settings);
+    update(count, &factors, gradient, weights, first_moment, second_moment);
+}
+
+/* Eight partial sums whatever the width of the vectors, added up in one order. */
+ETH_HPP_CPU_CLONES
+static double squares_in_lanes(size_t count, const real *x)
+{
+    enum { LANES = 8 };
+    double lanes[LANES] = {0};
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (size_t lane = 0; lane < LANES; lane++)
+            lanes[lane] += (double)x[i + lane] * (double)x[i + lane];
+    for (; i < count; i++)
+        lanes[i % LANES] += (double)x[i] * (double)x[i];
+    double total = 0;
+    for (size_t lane = 0; lane < LANES; lane++)
+        total += lanes[lane];
+    return total;
+}
+
+static void sum_of_squares(void *state, size_t count, const void *sums, double *result)
+{
+    (void)state;
+    *result += squares_in_lanes(count, sums);
+}
+
+void ETH_HPP_CPU(optimizer_provide)(struct eth_hpp_kernels_ops *ops)
+{
+    ops->adamw = adamw;
+    ops->sum_of_squares = sum_of_squares;
+}
