@@ -39,8 +39,8 @@ static void cross_entropy_forward(void *state, size_t rows, size_t classes, cons
             continue;
         const real *x = (const real *)logits + r * classes;
         const real most = largest(classes, x);
-        loss[0] +=
-            log((double)sum_exponentials(classes, x, most)) + (double)most - (double)x[targets[r]];
+        loss[0] += log((double)sum_exponentials(classes, x, most)) +
+                   ((double)most - (double)x[targets[r]]);
         loss[1] += 1;
     }
 }

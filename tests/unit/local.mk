@@ -9,6 +9,17 @@ unit_tests += tests/unit/test_bootstrap
 tests_unit_test_bootstrap_SOURCES = tests/unit/test_bootstrap.c
 tests_unit_test_bootstrap_LDADD = libbootstrap.la $(CMOCKA_LIBS)
 
+if HAVE_OPENBLAS
+unit_tests += tests/unit/test_kernels
+tests_unit_test_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/gradient_check.h
+tests_unit_test_kernels_CFLAGS = $(AM_CFLAGS) $(OPENBLAS_CFLAGS)
+tests_unit_test_kernels_LDADD = libkernels64.la libkernels.la libbase.la $(CMOCKA_LIBS)
+
+unit_tests += tests/unit/test_kernels_float
+tests_unit_test_kernels_float_SOURCES = tests/unit/test_kernels_float.c
+tests_unit_test_kernels_float_LDADD = libkernels.la libbase.la $(CMOCKA_LIBS)
+endif
+
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 endif
