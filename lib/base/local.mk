@@ -3,6 +3,7 @@ libbase_la_SOURCES = \
 	lib/eth_hpp.h \
 	lib/base/error.c lib/base/error.h \
 	lib/base/file.c lib/base/file.h \
+	lib/base/hostlist.c lib/base/hostlist.h \
 	lib/base/json.c lib/base/json.h \
 	lib/base/json_keys.c lib/base/json_keys.h \
 	lib/base/json_write.c \

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/hostlist.h"
+#include "base/hostlist.h"
 
 enum { ENTRIES_MAX = 100000, NODES_MAX = 200000, DEVICES_MAX = 256, HOSTLIST_MAX = 4096 };
 #define FILE_MAX      (64u << 20)

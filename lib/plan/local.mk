@@ -2,6 +2,5 @@
 noinst_LTLIBRARIES += libplan.la
 libplan_la_SOURCES = \
 	lib/plan/cluster.c lib/plan/cluster.h lib/plan/cluster_file.c \
-	lib/plan/hostlist.c lib/plan/hostlist.h \
 	lib/plan/profile.c lib/plan/profile.h lib/plan/profile_file.c
 libplan_la_LIBADD = libinventory.la libbase.la

@@ -1,4 +1,4 @@
-#include "plan/hostlist.h"
+#include "base/hostlist.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Slurm's hostlist syntax: "a100-[01-04,07],login" stands for six names. */
-#ifndef ETH_HPP_PLAN_HOSTLIST_H
-#define ETH_HPP_PLAN_HOSTLIST_H
+#ifndef ETH_HPP_BASE_HOSTLIST_H
+#define ETH_HPP_BASE_HOSTLIST_H
 
 #include "base/error.h"
 
