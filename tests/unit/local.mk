@@ -19,6 +19,19 @@ unit_tests += tests/unit/test_kernels_float
 tests_unit_test_kernels_float_SOURCES = tests/unit/test_kernels_float.c
 tests_unit_test_kernels_float_LDADD = libkernels.la libbase.la $(CMOCKA_LIBS)
 endif
+unit_tests += tests/unit/test_inventory
+tests_unit_test_inventory_SOURCES = tests/unit/test_inventory.c
+tests_unit_test_inventory_CPPFLAGS = $(AM_CPPFLAGS) \
+	-DNVML_EMULATION='"$(abs_builddir)/tests/emulation/.libs/libnvidia-ml.so.1"'
+tests_unit_test_inventory_LDADD = libinventory.la libbase.la $(CMOCKA_LIBS)
+tests_unit_test_inventory_DEPENDENCIES = libinventory.la libbase.la \
+	tests/emulation/libnvidia-ml.la
+
+# An emulated NVML under the real one's file name; -rpath makes libtool build it shared.
+check_LTLIBRARIES += tests/emulation/libnvidia-ml.la
+tests_emulation_libnvidia_ml_la_SOURCES = tests/emulation/nvml.c
+tests_emulation_libnvidia_ml_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
+tests_emulation_libnvidia_ml_la_LDFLAGS = -version-info 1 -rpath /nowhere
 
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
