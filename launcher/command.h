@@ -5,12 +5,27 @@
 #include "base/error.h"
 #include "base/option.h"
 
-/* argv[0] is the subcommand's name; the exit code of the program is returned:
- *     int eth_hpp_command_NAME(int argc, char **argv); */
+/* argv[0] is the subcommand's name; the exit code of the program is returned. */
+int eth_hpp_command_inventory(int argc, char **argv);
 
 /* Prints "usage: eth-hpp NAME ARGUMENTS", what it does, and its options. */
 void eth_hpp_command_help(const char *name, const char *arguments, const char *what,
                           const struct eth_hpp_option *table, size_t count);
+
+/* A subcommand that is described by its table of options. */
+struct eth_hpp_command {
+    const char *name, *arguments, *what; /* as for eth_hpp_command_help */
+    const struct eth_hpp_option *table;
+    size_t count;
+    bool environment; /* ETH_HPP_* variables count too */
+    bool words;       /* words may follow the options: they are given to run */
+    /* The exit code follows from the status; an error without a text has been logged already. */
+    enum eth_hpp_status (*run)(const struct eth_hpp_option_set *set, int argc, char **argv,
+                               struct eth_hpp_error *err);
+};
+
+/* Reads the options, prints the help or runs the command, and logs an error once. */
+int eth_hpp_command_run(const struct eth_hpp_command *command, int argc, char **argv);
 
 /* Logs the error once and gives the exit code that belongs to it. */
 int eth_hpp_command_failed(const struct eth_hpp_error *err);

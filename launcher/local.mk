@@ -1,4 +1,8 @@
 # The `eth-hpp` program: a file for each subcommand.
 bin_PROGRAMS += eth-hpp
-eth_hpp_SOURCES = launcher/main.c launcher/command.h
+eth_hpp_SOURCES = \
+	launcher/command.c launcher/command.h \
+	launcher/inventory.c \
+	launcher/main.c \
+	launcher/node.c launcher/node.h
 eth_hpp_LDADD = libplan.la libinventory.la libbase.la

@@ -11,6 +11,7 @@ static const struct {
     const char *name, *summary;
     int (*run)(int argc, char **argv);
 } commands[] = {
+    {"inventory", "writes what this node has", eth_hpp_command_inventory},
     {NULL, NULL, NULL},
 };
 
@@ -28,19 +29,6 @@ static void print_help(FILE *out)
                  "\n"
                  "Exit codes: 0 done, 1 failed while running, 2 a wrong command line or file, 3 no "
                  "plan fits\nthe devices, 128 + N ended by signal N.\n");
-}
-
-void eth_hpp_command_help(const char *name, const char *arguments, const char *what,
-                          const struct eth_hpp_option *table, size_t count)
-{
-    printf("usage: eth-hpp %s %s\n\n%s\n\n", name, arguments, what);
-    eth_hpp_option_print(table, count, stdout);
-}
-
-int eth_hpp_command_failed(const struct eth_hpp_error *err)
-{
-    eth_hpp_log_error("%s", err->text);
-    return eth_hpp_error_exit_code(err->status);
 }
 
 int main(int argc, char **argv)

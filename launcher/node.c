@@ -1,0 +1,134 @@
+#include "launcher/node.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CHILD_DEADLINE_MS = 10000, TEXT_LIMIT = 1 << 20 };
+
+void eth_hpp_node_name(char *name, size_t size)
+{
+    const char *slurm = getenv("SLURMD_NODENAME");
+    if (slurm != NULL && *slurm != '\0') {
+        snprintf(name, size, "%s", slurm);
+        return;
+    }
+    if (gethostname(name, size) != 0)
+        snprintf(name, size, "localhost");
+    name[size - 1] = '\0';
+    name[strcspn(name, ".")] = '\0';
+}
+
+/* ---- collecting in a child ---- */
+
+static void write_all(int fd, const char *text)
+{
+    for (size_t left = strlen(text); left > 0;) {
+        ssize_t n = write(fd, text, left);
+        if (n < 0 && errno != EINTR)
+            return;
+        if (n > 0) {
+            text += n;
+            left -= (size_t)n;
+        }
+    }
+}
+
+static void collect_and_write(int fd, const char *node)
+{
+    struct eth_hpp_inventory inventory;
+    char *text = NULL;
+    if (eth_hpp_inventory_collect(node, NULL, &inventory, NULL) == ETH_HPP_OK &&
+        eth_hpp_inventory_print(&inventory, &text, NULL) == ETH_HPP_OK)
+        write_all(fd, text);
+}
+
+static int milliseconds_since(const struct timespec *start)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int)((now.tv_sec - start->tv_sec) * 1000 + (now.tv_nsec - start->tv_nsec) / 1000000);
+}
+
+/* Reads to the end of the pipe; false when the deadline passes, or when nothing useful came. */
+static bool read_until_deadline(int fd, char *text, size_t limit, size_t *size)
+{
+    struct timespec start;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    for (*size = 0; *size < limit;) {
+        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        int left = CHILD_DEADLINE_MS - milliseconds_since(&start);
+        int ready = left > 0 ? poll(&wait, 1, left) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready <= 0)
+            return false;
+        ssize_t n = read(fd, text + *size, limit - *size);
+        if (n == 0)
+            return *size > 0;
+        if (n > 0)
+            *size += (size_t)n;
+        else if (errno != EINTR)
+            return false;
+    }
+    return false;
+}
+
+static enum eth_hpp_status collect_in_child(const char *node, struct eth_hpp_inventory *inventory,
+                                            struct eth_hpp_error *err)
+{
+    int ends[2];
+    size_t size = 0;
+    enum eth_hpp_status status = ETH_HPP_OK;
+    char *text = malloc(TEXT_LIMIT + 1);
+    if (text == NULL)
+        return eth_hpp_error_memory(err, "the inventory");
+    if (pipe(ends) != 0) {
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot make a pipe: %s", strerror(errno));
+        goto out;
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        collect_and_write(ends[1], node);
+        _exit(0);
+    }
+    close(ends[1]);
+    bool answered = child > 0 && read_until_deadline(ends[0], text, TEXT_LIMIT, &size);
+    close(ends[0]);
+    if (child > 0) {
+        /* One that did not answer is never waited for: a child that hangs in the driver survives
+         * even SIGKILL for a while. */
+        kill(child, SIGKILL);
+        waitpid(child, NULL, answered ? 0 : WNOHANG);
+    }
+    if (answered) {
+        text[size] = '\0';
+        status = eth_hpp_inventory_parse("inventory", text, size, inventory, err);
+    } else {
+        *inventory = (struct eth_hpp_inventory){.source = "none"};
+        snprintf(inventory->node, sizeof(inventory->node), "%s", node);
+        snprintf(inventory->why_empty, sizeof(inventory->why_empty),
+                 "the GPU driver did not answer within %d s", CHILD_DEADLINE_MS / 1000);
+    }
+out:
+    free(text);
+    return status;
+}
+
+enum eth_hpp_status eth_hpp_node_inventory(struct eth_hpp_inventory *inventory,
+                                           struct eth_hpp_error *err)
+{
+    char node[ETH_HPP_TEXT_MAX];
+    const char *path = getenv("ETH_HPP_INVENTORY");
+    if (path != NULL && *path != '\0')
+        return eth_hpp_inventory_load(path, inventory, err);
+    eth_hpp_node_name(node, sizeof(node));
+    return collect_in_child(node, inventory, err);
+}
