@@ -1,3 +1,7 @@
+# Models as planning sees them. Needs libc and json-c only: the Slurm plugin links it.
 noinst_LTLIBRARIES += libmodel.la
 libmodel_la_SOURCES = \
-	lib/model/gpt_memory.c lib/model/gpt_memory.h
+	lib/model/config.c \
+	lib/model/gpt_memory.c lib/model/gpt_memory.h \
+	lib/model/model.c lib/model/model.h \
+	lib/model/preset.c

@@ -1,0 +1,157 @@
+#include "model/model.h"
+
+#include "model/gpt_memory.h"
+
+enum { HAND_OVER_BUFFERS = 1 + 2 * ETH_HPP_SEND_BUFFERS + ETH_HPP_GRADIENT_BUFFERS };
+
+static const char *const family_names[] = {
+    [ETH_HPP_GPT2] = "gpt2",   [ETH_HPP_LLAMA] = "llama", [ETH_HPP_MISTRAL] = "mistral",
+    [ETH_HPP_QWEN2] = "qwen2", [ETH_HPP_OPT] = "opt",     [ETH_HPP_GPT_NEOX] = "gpt_neox"};
+
+const char *eth_hpp_family_name(enum eth_hpp_family family)
+{
+    return family_names[family];
+}
+
+static const char *const kind_names[] = {[ETH_HPP_KIND_EMBEDDING] = "embedding",
+                                         [ETH_HPP_KIND_DECODER] = "decoder",
+                                         [ETH_HPP_KIND_HEAD] = "head"};
+
+const char *eth_hpp_kind_name(enum eth_hpp_kind kind)
+{
+    return kind_names[kind];
+}
+
+int eth_hpp_model_layers(const struct eth_hpp_model *model)
+{
+    return model->decoders + 2;
+}
+
+enum eth_hpp_kind eth_hpp_model_kind(const struct eth_hpp_model *model, int layer)
+{
+    if (layer == 0)
+        return ETH_HPP_KIND_EMBEDDING;
+    return layer <= model->decoders ? ETH_HPP_KIND_DECODER : ETH_HPP_KIND_HEAD;
+}
+
+/* Llama and its kin: RMS norms (one vector), a gated MLP (three matrices), no biases but Qwen's. */
+static bool is_gated(const struct eth_hpp_model *model)
+{
+    return model->family == ETH_HPP_LLAMA || model->family == ETH_HPP_MISTRAL ||
+           model->family == ETH_HPP_QWEN2;
+}
+
+static double query_size(const struct eth_hpp_model *model)
+{
+    return (double)model->heads * model->head_size;
+}
+
+static double key_value_size(const struct eth_hpp_model *model)
+{
+    return 2.0 * model->key_value_heads * model->head_size;
+}
+
+/* Elements of a decoder's matrices, each of which takes two operations a token. */
+static double decoder_matrices(const struct eth_hpp_model *model)
+{
+    double h = model->hidden, q = query_size(model), kv = key_value_size(model);
+    return h * (q + kv) + q * h + (is_gated(model) ? 3.0 : 2.0) * h * model->inner;
+}
+
+static double decoder_parameters(const struct eth_hpp_model *model)
+{
+    double h = model->hidden, q = query_size(model), kv = key_value_size(model);
+    double matrices = decoder_matrices(model);
+    if (!is_gated(model)) /* two LayerNorms; biases of all four matrices */
+        return matrices + 4 * h + (q + kv) + h + model->inner + h;
+    return matrices + 2 * h + (model->family == ETH_HPP_QWEN2 ? q + kv : 0);
+}
+
+static double position_parameters(const struct eth_hpp_model *model)
+{
+    if (model->family == ETH_HPP_GPT2)
+        return (double)model->context * model->hidden;
+    if (model->family == ETH_HPP_OPT) /* its positions start at 2 */
+        return (model->context + 2.0) * model->hidden;
+    return 0;
+}
+
+double eth_hpp_model_tied_parameters(const struct eth_hpp_model *model)
+{
+    return model->tied ? (double)model->vocabulary * model->hidden : 0;
+}
+
+double eth_hpp_model_parameters(const struct eth_hpp_model *model, enum eth_hpp_kind kind)
+{
+    double tokens = model->tied ? 0 : (double)model->vocabulary * model->hidden;
+    switch (kind) {
+    case ETH_HPP_KIND_EMBEDDING:
+        return tokens + position_parameters(model);
+    case ETH_HPP_KIND_DECODER:
+        return decoder_parameters(model);
+    case ETH_HPP_KIND_HEAD:
+        return tokens + (is_gated(model) ? 1.0 : 2.0) * model->hidden;
+    case ETH_HPP_KINDS:
+        break;
+    }
+    return 0;
+}
+
+double eth_hpp_model_forward_flops(const struct eth_hpp_model *model, enum eth_hpp_kind kind,
+                                   int sequence)
+{
+    double s = sequence, h = model->hidden;
+    switch (kind) {
+    case ETH_HPP_KIND_EMBEDDING:
+        return 2 * s * h;
+    case ETH_HPP_KIND_DECODER:
+        return 2 * s * decoder_matrices(model) + 4 * s * s * query_size(model);
+    case ETH_HPP_KIND_HEAD:
+        return 2 * s * h * model->vocabulary;
+    case ETH_HPP_KINDS:
+        break;
+    }
+    return 0;
+}
+
+double eth_hpp_model_output_bytes(const struct eth_hpp_model *model, enum eth_hpp_kind kind,
+                                  int sequence, enum eth_hpp_dtype dtype)
+{
+    if (kind == ETH_HPP_KIND_HEAD)
+        return 0;
+    return (double)sequence * model->hidden * eth_hpp_dtype_bytes(dtype);
+}
+
+static struct eth_hpp_gpt_shape gpt_shape(const struct eth_hpp_model *model, int sequence,
+                                          enum eth_hpp_dtype dtype)
+{
+    return (struct eth_hpp_gpt_shape){.vocabulary = (size_t)model->vocabulary,
+                                      .hidden = (size_t)model->hidden,
+                                      .inner = (size_t)model->inner,
+                                      .heads = (size_t)model->heads,
+                                      .sequence = (size_t)sequence,
+                                      .value_bytes = (size_t)eth_hpp_dtype_bytes(dtype),
+                                      .sum_bytes = 4};
+}
+
+/* A gated decoder keeps its input, query, key, value, attention output, the middle residual, and
+ * both halves of the gate. */
+double eth_hpp_model_saved_bytes(const struct eth_hpp_model *model, enum eth_hpp_kind kind,
+                                 int sequence, enum eth_hpp_dtype dtype)
+{
+    struct eth_hpp_gpt_shape shape = gpt_shape(model, sequence, dtype);
+    if (kind != ETH_HPP_KIND_DECODER || !is_gated(model))
+        return (double)eth_hpp_gpt_saved_bytes(&shape, (enum eth_hpp_gpt_kind)kind);
+    double values =
+        2.0 * model->hidden + 2 * query_size(model) + key_value_size(model) + 2.0 * model->inner;
+    return sequence * (values * eth_hpp_dtype_bytes(dtype) + 4.0 * (model->heads + 2));
+}
+
+double eth_hpp_model_workspace_bytes(const struct eth_hpp_model *model, enum eth_hpp_kind kind,
+                                     int sequence, enum eth_hpp_dtype dtype)
+{
+    struct eth_hpp_gpt_shape shape = gpt_shape(model, sequence, dtype);
+    double unit = (double)sequence * model->hidden * eth_hpp_dtype_bytes(dtype);
+    return (double)eth_hpp_gpt_workspace_bytes(&shape, (enum eth_hpp_gpt_kind)kind) +
+           HAND_OVER_BUFFERS * unit;
+}
