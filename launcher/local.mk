@@ -5,4 +5,4 @@ eth_hpp_SOURCES = \
 	launcher/inventory.c \
 	launcher/main.c \
 	launcher/node.c launcher/node.h
-eth_hpp_LDADD = libplan.la libinventory.la libbase.la
+eth_hpp_LDADD = libplan.la libmodel.la libinventory.la libbase.la

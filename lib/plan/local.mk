@@ -1,6 +1,11 @@
-# Plans as pure functions of files: no Slurm, PMIx, NCCL, CUDA or threads here.
+# Plans as pure functions of files: no Slurm, PMIx, NCCL, CUDA or threads here. What links it links
+# libmodel.la, libinventory.la and libbase.la too; a convenience library holds its own objects only,
+# so that none stands twice in a shared library made of several.
 noinst_LTLIBRARIES += libplan.la
 libplan_la_SOURCES = \
+	lib/plan/blocks.c \
 	lib/plan/cluster.c lib/plan/cluster.h lib/plan/cluster_file.c \
-	lib/plan/profile.c lib/plan/profile.h lib/plan/profile_file.c
-libplan_la_LIBADD = libinventory.la libbase.la
+	lib/plan/derive.c lib/plan/derive.h \
+	lib/plan/plan.c lib/plan/plan.h lib/plan/plan_file.c lib/plan/plan_write.c \
+	lib/plan/profile.c lib/plan/profile.h lib/plan/profile_file.c \
+	lib/plan/program.h

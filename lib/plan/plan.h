@@ -77,8 +77,9 @@ struct eth_hpp_plan {
 };
 
 /* Reads and checks a plan in itself (layers covered once, samples add up, whole batch, in_flight
- * not growing, no GPU twice); fills defaults. What needs the profile (blocks with tied tensors) or
- * the cluster is checked by eth_hpp_plan_bind / verify. Freed with eth_hpp_plan_free. */
+ * not growing, no GPU or rank twice, blocks that are the maximal runs) and fills defaults. Where
+ * the file leaves out ranks they are -1 and there are no blocks, where it leaves out blocks the
+ * tied ones are missing: eth_hpp_plan_complete fills them in. Freed with eth_hpp_plan_free. */
 enum eth_hpp_status eth_hpp_plan_load(const char *path, struct eth_hpp_plan *plan,
                                       struct eth_hpp_error *err);
 /* The same from a text, e.g. one that rank 0 published; `name` stands for the file in messages. */
@@ -90,6 +91,21 @@ enum eth_hpp_status eth_hpp_plan_save(const struct eth_hpp_plan *plan, const cha
 enum eth_hpp_status eth_hpp_plan_print(const struct eth_hpp_plan *plan, char **text,
                                        struct eth_hpp_error *err);
 void eth_hpp_plan_free(struct eth_hpp_plan *plan);
+
+/* Fills in what a file may leave out: ranks (the cluster's GPUs counted node by node) and blocks,
+ * with the profile's tied tensors. Errors: INPUT where a node or GPU is not in the cluster, a
+ * tensor-parallel group has unlike GPUs, or the layers are not the profile's. */
+enum eth_hpp_status eth_hpp_plan_complete(struct eth_hpp_plan *plan,
+                                          const struct eth_hpp_cluster *cluster,
+                                          const struct eth_hpp_profile *profile,
+                                          struct eth_hpp_error *err);
+
+/* Makes the plan's blocks anew: the maximal runs of layers with one owner set, then the profile's
+ * tied tensors (`profile` NULL: tied blocks stay as they are). All ranks must be known. Errors:
+ * MEMORY. */
+enum eth_hpp_status eth_hpp_plan_make_blocks(struct eth_hpp_plan *plan,
+                                             const struct eth_hpp_profile *profile,
+                                             struct eth_hpp_error *err);
 
 /* Where a rank stands in the plan. */
 struct eth_hpp_place {

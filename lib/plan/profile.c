@@ -4,22 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const dtype_names[] = {
-    [ETH_HPP_FP32] = "fp32", [ETH_HPP_BF16] = "bf16", [ETH_HPP_FP16] = "fp16"};
-
-const char *eth_hpp_dtype_name(enum eth_hpp_dtype dtype)
-{
-    return dtype_names[dtype];
-}
-
-int eth_hpp_dtype_find(const char *name)
-{
-    for (int i = 0; i < (int)(sizeof(dtype_names) / sizeof(dtype_names[0])); i++)
-        if (strcmp(dtype_names[i], name) == 0)
-            return i;
-    return -1;
-}
-
 void eth_hpp_profile_free(struct eth_hpp_profile *profile)
 {
     for (int i = 0; i < profile->times_count; i++) {

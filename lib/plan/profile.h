@@ -3,15 +3,11 @@
 #ifndef ETH_HPP_PLAN_PROFILE_H
 #define ETH_HPP_PLAN_PROFILE_H
 
+#include "base/dtype.h"
 #include "base/json.h"
 #include "plan/cluster.h"
 
 enum { ETH_HPP_LAYER_KINDS_MAX = 16, ETH_HPP_TIED_MAX = 8 };
-
-enum eth_hpp_dtype { ETH_HPP_FP32, ETH_HPP_BF16, ETH_HPP_FP16 };
-const char *eth_hpp_dtype_name(enum eth_hpp_dtype dtype); /* "fp32", "bf16", "fp16" */
-/* The dtype of this name, or -1. */
-int eth_hpp_dtype_find(const char *name);
 
 /* A kind of layer; all its layers are alike. */
 struct eth_hpp_layer_kind {

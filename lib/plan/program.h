@@ -30,6 +30,7 @@
 #ifndef ETH_HPP_PLAN_PROGRAM_H
 #define ETH_HPP_PLAN_PROGRAM_H
 
+#include "model/model.h" /* the numbers of hand-over buffers */
 #include "plan/plan.h"
 
 enum eth_hpp_opcode {
@@ -72,9 +73,6 @@ struct eth_hpp_instruction {
     double bytes; /* of a hand-over or a sum */
     int queue;    /* index into the program's queues */
 };
-
-/* Hand-over buffers of a rank: see above. lib/model counts them as workspace. */
-enum { ETH_HPP_SEND_BUFFERS = 4, ETH_HPP_GRADIENT_BUFFERS = 2 };
 
 struct eth_hpp_program {
     int rank;
