@@ -20,6 +20,7 @@ struct eth_hpp_bootstrap {
     void *state;
     struct eth_hpp_bootstrap_place place;
     struct used_key *used;
+    int round;
 };
 
 int eth_hpp_bootstrap_environment(const char *name)
@@ -45,6 +46,17 @@ enum eth_hpp_status eth_hpp_bootstrap_create(const struct eth_hpp_bootstrap_ops 
     b->place = *place;
     *bootstrap = b;
     return ETH_HPP_OK;
+}
+
+/* PMIx may show others an old value of a key, so a process that was exec'ed by another one of the
+ * same task (the training program by `eth-hpp launch`) uses keys of a round of its own. */
+static int next_round(void)
+{
+    int round = eth_hpp_bootstrap_environment("ETH_HPP_BOOTSTRAP_ROUND") + 1;
+    char text[16];
+    snprintf(text, sizeof(text), "%d", round);
+    setenv("ETH_HPP_BOOTSTRAP_ROUND", text, 1);
+    return round;
 }
 
 /* Tasks of the Slurm step that this process was started in; 1 outside of a step. A batch script has
@@ -102,6 +114,8 @@ enum eth_hpp_status eth_hpp_bootstrap_open(struct eth_hpp_bootstrap **bootstrap,
     status = eth_hpp_bootstrap_create(ops, state, &place, bootstrap, err);
     if (status != ETH_HPP_OK)
         ops->close(state);
+    else
+        (*bootstrap)->round = next_round();
     return status;
 }
 
@@ -142,10 +156,19 @@ static enum eth_hpp_status use_key(struct eth_hpp_bootstrap *bootstrap, const ch
     return ETH_HPP_OK;
 }
 
-/* A value is stored as "key" (its size as eight bytes) and "key.0", "key.1", ... (its chunks). */
-static void chunk_name(char *name, size_t size, const char *key, size_t i)
+enum { NAME_MAX_BYTES = ETH_HPP_BOOTSTRAP_KEY_MAX + 48 };
+
+/* A value is stored as "eth-hpp.ROUND.key" (its size as eight bytes) and the same with ".0", ".1",
+ * ... (its chunks). */
+static void size_name(char *name, const struct eth_hpp_bootstrap *bootstrap, const char *key)
 {
-    snprintf(name, size, "%s.%zu", key, i);
+    snprintf(name, NAME_MAX_BYTES, "eth-hpp.%d.%s", bootstrap->round, key);
+}
+
+static void chunk_name(char *name, const struct eth_hpp_bootstrap *bootstrap, const char *key,
+                       size_t i)
+{
+    snprintf(name, NAME_MAX_BYTES, "eth-hpp.%d.%s.%zu", bootstrap->round, key, i);
 }
 
 enum eth_hpp_status eth_hpp_bootstrap_put(struct eth_hpp_bootstrap *bootstrap, const char *key,
@@ -160,11 +183,12 @@ enum eth_hpp_status eth_hpp_bootstrap_put(struct eth_hpp_bootstrap *bootstrap, c
                                  "the value of %s has %zu bytes, at most %d can be published", key,
                                  size, ETH_HPP_BOOTSTRAP_VALUE_MAX);
     enum eth_hpp_status status = use_key(bootstrap, key, err);
+    char name[NAME_MAX_BYTES];
+    size_name(name, bootstrap, key);
     if (status == ETH_HPP_OK)
-        status = ops->put(bootstrap->state, key, &total, sizeof(total), err);
+        status = ops->put(bootstrap->state, name, &total, sizeof(total), err);
     for (size_t at = 0, i = 0; status == ETH_HPP_OK && at < size; at += most, i++) {
-        char name[ETH_HPP_BOOTSTRAP_KEY_MAX + 24];
-        chunk_name(name, sizeof(name), key, i);
+        chunk_name(name, bootstrap, key, i);
         status = ops->put(bootstrap->state, name, (const char *)value + at,
                           size - at < most ? size - at : most, err);
     }
@@ -183,8 +207,10 @@ static enum eth_hpp_status get_size(struct eth_hpp_bootstrap *bootstrap, int ran
     void *found;
     size_t found_size;
     uint64_t total = UINT64_MAX;
+    char name[NAME_MAX_BYTES];
+    size_name(name, bootstrap, key);
     enum eth_hpp_status status =
-        bootstrap->ops->get(bootstrap->state, rank, key, &found, &found_size, err);
+        bootstrap->ops->get(bootstrap->state, rank, name, &found, &found_size, err);
     if (status != ETH_HPP_OK)
         return status;
     if (found_size == sizeof(total))
@@ -211,10 +237,10 @@ enum eth_hpp_status eth_hpp_bootstrap_get(struct eth_hpp_bootstrap *bootstrap, i
     if (all == NULL)
         return eth_hpp_error_memory(err, "a value of the bootstrap");
     for (size_t at = 0, i = 0; status == ETH_HPP_OK && at < total; i++) {
-        char name[ETH_HPP_BOOTSTRAP_KEY_MAX + 24];
+        char name[NAME_MAX_BYTES];
         void *chunk;
         size_t chunk_size;
-        chunk_name(name, sizeof(name), key, i);
+        chunk_name(name, bootstrap, key, i);
         status = bootstrap->ops->get(bootstrap->state, rank, name, &chunk, &chunk_size, err);
         if (status != ETH_HPP_OK)
             break;

@@ -51,8 +51,8 @@ eth_hpp_bootstrap_get_place(const struct eth_hpp_bootstrap *bootstrap);
 enum { ETH_HPP_BOOTSTRAP_VALUE_MAX = 1 << 20, ETH_HPP_BOOTSTRAP_KEY_MAX = 64 };
 
 /* Publishes a value under a key of this rank; seen by others after the next fence. At most 1 MiB,
- * at most 64 bytes of key. A key is used once in the life of the process's step: PMIx may show
- * others the old value else, so a key that this bootstrap has put already is refused. */
+ * at most 64 bytes of key. A key is used once in the life of a bootstrap: PMIx may show others
+ * the old value else, so a key that was put already is refused. */
 enum eth_hpp_status eth_hpp_bootstrap_put(struct eth_hpp_bootstrap *bootstrap, const char *key,
                                           const void *value, size_t size,
                                           struct eth_hpp_error *err);

@@ -14,6 +14,7 @@ struct eth_hpp_group;
 struct eth_hpp_request;
 
 enum eth_hpp_reduction { ETH_HPP_REDUCE_SUM, ETH_HPP_REDUCE_MAX };
+enum { ETH_HPP_REDUCE_MAX_VALUES = 64 };
 
 struct eth_hpp_comm_ops {
     const char *name; /* "ucx", "self", "nccl" */
@@ -33,17 +34,36 @@ struct eth_hpp_comm_ops {
     bool (*test)(struct eth_hpp_request *request);
     enum eth_hpp_status (*wait)(struct eth_hpp_request *request, double timeout_s,
                                 struct eth_hpp_error *err);
+    void (*fail)(void *state, const struct eth_hpp_error *error, int exit_code);
     void (*close)(void *state);
 };
 
-/* Opens the transport among all ranks of the bootstrap: one exchange. Collective. */
+/* Opens the transport among all ranks of the bootstrap: one exchange, after which the bootstrap is
+ * not needed any more. From then on the death of any rank is noticed and ends the job on all of
+ * them (see eth_hpp_comm_fail). Collective. Errors: UNSUPPORTED (built without UCX), PEER, TIMEOUT.
+ */
 enum eth_hpp_status eth_hpp_comm_open(struct eth_hpp_bootstrap *bootstrap, double timeout_s,
                                       struct eth_hpp_comm **comm, struct eth_hpp_error *err);
+
+/* Waits until all ranks close (at most timeout_s of open), so that no connection breaks under a
+ * rank that still needs it, then frees everything, requests that were never waited for included.
+ * Collective, unless the job has failed. NULL is fine. */
 void eth_hpp_comm_close(struct eth_hpp_comm *comm);
 
-/* Starts a transfer. The memory stays untouched until the request is done. Messages between two
- * ranks with one tag arrive in order; a tag names the queue and kind, e.g. activation of
- * micro-batch m. *request is freed by wait. */
+/* Puts a component's state behind the interface; the state belongs to the comm on success. */
+enum eth_hpp_status eth_hpp_comm_create(const struct eth_hpp_comm_ops *ops, void *state,
+                                        struct eth_hpp_comm **comm, struct eth_hpp_error *err);
+
+/* This rank cannot go on: tells all others, whose waits then return PEER and whose processes end
+ * with exit_code within seconds even if they never wait again. Of all the errors that one failure
+ * causes on many ranks one line is logged, on one rank. NULL for `error`: nothing is logged.
+ * Returns when the others are told (after some seconds at most); the caller then ends its process
+ * with exit_code. */
+void eth_hpp_comm_fail(struct eth_hpp_comm *comm, const struct eth_hpp_error *error, int exit_code);
+
+/* Starts a transfer between this rank and another. The memory stays untouched until the request is
+ * done. Messages between two ranks with one tag arrive in order; a tag names the queue and kind,
+ * e.g. activation of micro-batch m. *request is freed by wait. */
 enum eth_hpp_status eth_hpp_comm_send(struct eth_hpp_comm *comm, const void *data, size_t size,
                                       int peer, uint32_t tag, struct eth_hpp_request **request,
                                       struct eth_hpp_error *err);
@@ -56,6 +76,7 @@ enum eth_hpp_status eth_hpp_comm_recv(struct eth_hpp_comm *comm, void *data, siz
 enum eth_hpp_status eth_hpp_comm_group_open(struct eth_hpp_comm *comm, const int *ranks, int count,
                                             uint32_t id, struct eth_hpp_group **group,
                                             struct eth_hpp_error *err);
+/* Its operations must have been waited for, or the comm been closed. NULL is fine. */
 void eth_hpp_comm_group_close(struct eth_hpp_group *group);
 
 /* Starts an in-place SUM of fp32 over the group. The result has the same bits on every member. Sums
@@ -63,7 +84,8 @@ void eth_hpp_comm_group_close(struct eth_hpp_group *group);
 enum eth_hpp_status eth_hpp_comm_group_sum(struct eth_hpp_group *group, float *data, size_t count,
                                            struct eth_hpp_request **request,
                                            struct eth_hpp_error *err);
-/* The same for a few doubles in host memory (loss, norm, flags); the same bits on every member. */
+/* The same for a few doubles (1..ETH_HPP_REDUCE_MAX_VALUES) in host memory (loss, norm, flags); the
+ * same bits on every member. A NaN on one member is a NaN on all. */
 enum eth_hpp_status eth_hpp_comm_group_reduce(struct eth_hpp_group *group, double *values,
                                               int count, enum eth_hpp_reduction reduction,
                                               struct eth_hpp_request **request,
@@ -72,7 +94,8 @@ enum eth_hpp_status eth_hpp_comm_group_reduce(struct eth_hpp_group *group, doubl
 /* Done without waiting? */
 bool eth_hpp_comm_test(struct eth_hpp_comm *comm, struct eth_hpp_request *request);
 /* Waits (asleep, not spinning) until done, then frees the request. Errors: TIMEOUT, PEER; the text
- * names the peer. */
+ * names the peer. After an error the memory of the request may be written until the comm is closed.
+ */
 enum eth_hpp_status eth_hpp_comm_wait(struct eth_hpp_comm *comm, struct eth_hpp_request *request,
                                       double timeout_s, struct eth_hpp_error *err);
 

@@ -1,1 +1,18 @@
-# what this folder builds
+noinst_LTLIBRARIES += libcomm.la
+libcomm_la_SOURCES = \
+	lib/comm/comm.c lib/comm/comm.h \
+	lib/comm/component.h \
+	lib/comm/self.c
+libcomm_la_CFLAGS = $(AM_CFLAGS) $(UCX_CFLAGS)
+libcomm_la_LIBADD = libbootstrap.la libbase.la $(UCX_LIBS)
+if HAVE_UCX
+libcomm_la_SOURCES += \
+	lib/comm/ucx/ucx.c lib/comm/ucx/ucx.h \
+	lib/comm/ucx/ucx_failure.c \
+	lib/comm/ucx/ucx_group.c \
+	lib/comm/ucx/ucx_message.c \
+	lib/comm/ucx/ucx_peer.c \
+	lib/comm/ucx/ucx_reduce.c \
+	lib/comm/ucx/ucx_sum.c \
+	lib/comm/ucx/ucx_thread.c
+endif

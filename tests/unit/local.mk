@@ -9,6 +9,18 @@ unit_tests += tests/unit/test_bootstrap
 tests_unit_test_bootstrap_SOURCES = tests/unit/test_bootstrap.c
 tests_unit_test_bootstrap_LDADD = libbootstrap.la $(CMOCKA_LIBS)
 
+# Several ranks in one test, emulated by forked processes.
+check_LTLIBRARIES += tests/emulation/libranks.la
+tests_emulation_libranks_la_SOURCES = tests/emulation/ranks.c tests/emulation/ranks.h
+tests_emulation_libranks_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
+
+if HAVE_UCX
+unit_tests += tests/unit/test_comm
+tests_unit_test_comm_SOURCES = tests/unit/test_comm.c
+tests_unit_test_comm_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
+tests_unit_test_comm_LDADD = tests/emulation/libranks.la libcomm.la $(CMOCKA_LIBS)
+endif
+
 if HAVE_OPENBLAS
 unit_tests += tests/unit/test_kernels
 tests_unit_test_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/gradient_check.h

@@ -58,7 +58,8 @@ static void a_missing_key_is_an_error_at_once(void **state)
     assert_int_equal(eth_hpp_bootstrap_open(&bootstrap, &err), ETH_HPP_OK);
     assert_int_equal(eth_hpp_bootstrap_get(bootstrap, 0, "nothing", &value, &size, &err),
                      ETH_HPP_ERR_PEER);
-    assert_string_equal(err.text, "rank 0 has not published nothing");
+    assert_non_null(strstr(err.text, "rank 0 has not published"));
+    assert_non_null(strstr(err.text, "nothing"));
     assert_null(value);
     eth_hpp_bootstrap_close(bootstrap);
 }

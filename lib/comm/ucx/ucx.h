@@ -1,0 +1,195 @@
+/*
+ * The UCX transport's inner parts.
+ *
+ * One thread of this component owns UCX: it alone calls into the worker, runs the sums and notices
+ * what fails, asleep on one epoll descriptor whenever there is nothing to do (many ranks share the
+ * cores). The program's thread hands it operations through a list and waits for them on one
+ * condition. So nothing here but the list, the operations' `done` and the failure's state is
+ * shared, and `mutex` guards exactly these.
+ */
+#ifndef ETH_HPP_COMM_UCX_UCX_H
+#define ETH_HPP_COMM_UCX_UCX_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <ucp/api/ucp.h>
+
+#include "comm/component.h"
+
+struct eth_hpp_ucx;
+
+/* ---- messages (ucx_message.c): used by the component's thread alone ---- */
+
+enum eth_hpp_ucx_kind {
+    ETH_HPP_UCX_TRANSFER = 1, /* of the program: its tag */
+    ETH_HPP_UCX_SUM,          /* of a group: its id */
+    ETH_HPP_UCX_REDUCE,
+    ETH_HPP_UCX_CONTROL /* failures */
+};
+
+/* One message under way; part of whatever wants it. */
+struct eth_hpp_ucx_message {
+    struct eth_hpp_ucx_message *next, *previous; /* among all under way */
+    struct eth_hpp_ucx *ucx;
+    void *handle; /* UCX's own, NULL when it is not with UCX */
+    int peer;     /* -1: any */
+    bool receive;
+    size_t size;
+    /* Called once, perhaps before send or receive return: must not start messages. */
+    void (*done)(struct eth_hpp_ucx_message *message, ucs_status_t status);
+};
+
+uint64_t eth_hpp_ucx_tag(enum eth_hpp_ucx_kind kind, int source, uint32_t tag);
+void eth_hpp_ucx_send(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *message,
+                      const void *data, size_t size, int peer, enum eth_hpp_ucx_kind kind,
+                      uint32_t tag);
+/* peer -1: from any rank, of this kind only. */
+void eth_hpp_ucx_receive(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *message, void *data,
+                         size_t size, int peer, enum eth_hpp_ucx_kind kind, uint32_t tag);
+/* Done when all that was sent to the peer has left this process. */
+void eth_hpp_ucx_flush(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *message, int peer);
+/* Cancels the receives from one rank, or from all (-1), so that they end with an error; how many.
+ */
+int eth_hpp_ucx_cancel_receives(struct eth_hpp_ucx *ucx, int peer);
+
+/* ---- peers (ucx_peer.c) ---- */
+
+struct eth_hpp_ucx_peer {
+    struct eth_hpp_ucx *ucx;
+    int rank;
+    char host[64];
+    ucp_address_t *address;
+    ucp_ep_h endpoint;   /* made at the first message */
+    ucs_status_t broken; /* what UCX said of it; OK: nothing */
+    bool lost;
+    int pid, pid_descriptor; /* of a process of this machine, to notice its end at once; or -1 */
+    bool ended;              /* that process has */
+};
+
+/* Publishes this rank's address, fills ucx->peers. */
+enum eth_hpp_status eth_hpp_ucx_peers_open(struct eth_hpp_ucx *ucx,
+                                           struct eth_hpp_bootstrap *bootstrap, double timeout_s,
+                                           struct eth_hpp_error *err);
+/* NULL where no endpoint can be made; then the peer is lost. */
+ucp_ep_h eth_hpp_ucx_endpoint(struct eth_hpp_ucx *ucx, int rank);
+/* Turns what was noticed since the last call (broken endpoints, ended processes) into lost peers.
+ */
+void eth_hpp_ucx_peers_poll(struct eth_hpp_ucx *ucx);
+void eth_hpp_ucx_peers_close(struct eth_hpp_ucx *ucx);
+void eth_hpp_ucx_peers_free(struct eth_hpp_ucx *ucx);
+
+/* ---- operations (ucx.c) ---- */
+
+/* Starts of every kind of operation; handed to the component's thread by submit. */
+struct eth_hpp_request {
+    struct eth_hpp_request *next; /* in the list of submissions, then of a group */
+    struct eth_hpp_request *all_next, *all_previous;
+    struct eth_hpp_ucx *ucx;
+    const char *what;                                 /* for messages: "a send to", "a sum with" */
+    void (*start)(struct eth_hpp_request *request);   /* by the component's thread */
+    void (*advance)(struct eth_hpp_request *request); /* of a group's operation */
+    void (*release)(struct eth_hpp_request *request); /* frees it */
+    atomic_int waits_for;                             /* the rank that is to act next, or -1 */
+    bool done;
+    ucs_status_t status;
+};
+
+void eth_hpp_ucx_submit(struct eth_hpp_ucx *ucx, struct eth_hpp_request *request);
+/* By the component's thread: the operation is over. */
+void eth_hpp_ucx_complete(struct eth_hpp_request *request, ucs_status_t status);
+
+/* ---- groups (ucx_group.c, ucx_sum.c, ucx_reduce.c) ---- */
+
+/* Operations of a group run one after the other, in the order of their calls. */
+struct eth_hpp_ucx_group {
+    struct eth_hpp_ucx *ucx;
+    int *ranks, count, position; /* this rank's place among them */
+    uint32_t id;
+    struct eth_hpp_request *first, *last; /* the first one runs */
+    bool ready;                           /* something of it has changed */
+    struct eth_hpp_ucx_group *next_ready;
+};
+
+enum eth_hpp_status eth_hpp_ucx_group_open(void *state, const int *ranks, int count, uint32_t id,
+                                           void **group, struct eth_hpp_error *err);
+void eth_hpp_ucx_group_close(void *group);
+/* Puts a started operation into its group's queue. */
+void eth_hpp_ucx_group_enqueue(struct eth_hpp_ucx_group *group, struct eth_hpp_request *request);
+/* The running operation of the group is to be advanced soon. */
+void eth_hpp_ucx_group_touch(struct eth_hpp_ucx_group *group);
+/* Ends the running operation. */
+void eth_hpp_ucx_group_finish(struct eth_hpp_ucx_group *group, ucs_status_t status);
+/* Advances the groups that were touched; false if there was none. */
+bool eth_hpp_ucx_groups_poll(struct eth_hpp_ucx *ucx);
+
+enum eth_hpp_status eth_hpp_ucx_group_sum(void *group, float *data, size_t count,
+                                          struct eth_hpp_request **request,
+                                          struct eth_hpp_error *err);
+enum eth_hpp_status eth_hpp_ucx_group_reduce(void *group, double *values, int count,
+                                             enum eth_hpp_reduction reduction,
+                                             struct eth_hpp_request **request,
+                                             struct eth_hpp_error *err);
+
+/* ---- failures (ucx_failure.c) ---- */
+
+enum eth_hpp_ucx_gravity { /* of several errors, the gravest is the likeliest cause of the others */
+                           ETH_HPP_UCX_LATE,  /* a deadline passed: somebody else's fault */
+                           ETH_HPP_UCX_ERROR, /* a rank says that it cannot go on */
+                           ETH_HPP_UCX_LOST   /* a rank is gone */
+};
+
+struct eth_hpp_ucx_notice {
+    int32_t ending; /* 0: a report to the rank that decides; 1: its decision */
+    int32_t gravity, exit_code, quiet;
+    char text[1100];
+};
+
+struct eth_hpp_ucx_failure {
+    enum { ETH_HPP_UCX_RUNNING, ETH_HPP_UCX_NOTICED, ETH_HPP_UCX_ENDED } state;
+    struct eth_hpp_ucx_notice notice, incoming;
+    struct eth_hpp_ucx_message listener;
+    bool arrived;
+    int sending;     /* decisions under way */
+    double deadline; /* noticed: when this rank decides by itself; ended: when it leaves */
+};
+
+/* Listens for other ranks' notices. */
+void eth_hpp_ucx_failure_open(struct eth_hpp_ucx *ucx);
+void eth_hpp_ucx_failure_lost(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_peer *peer,
+                              const char *why);
+/* What is due; returns the seconds until the next thing is, or -1. */
+double eth_hpp_ucx_failure_poll(struct eth_hpp_ucx *ucx);
+void eth_hpp_ucx_failure_fail(void *state, const struct eth_hpp_error *error, int exit_code);
+
+/* ---- the whole ---- */
+
+struct eth_hpp_ucx {
+    int rank, size;
+    double timeout_s;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    struct eth_hpp_ucx_peer *peers; /* [size] */
+    struct eth_hpp_ucx_message *messages;
+    struct eth_hpp_ucx_group *ready;
+    struct eth_hpp_ucx_group *everyone;
+    bool trouble;        /* a peer is broken or has ended */
+    atomic_bool closing; /* this rank waits for nothing but the common close */
+
+    int epoll, wake; /* descriptors */
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct eth_hpp_request *submitted, *submitted_last, *all;
+    struct eth_hpp_ucx_failure failure;
+    bool stop;
+};
+
+/* Seconds of the monotonic clock; the same as an absolute time for pthread_cond_timedwait. */
+double eth_hpp_ucx_now(void);
+bool eth_hpp_ucx_wait_until(struct eth_hpp_ucx *ucx, double deadline);
+
+/* The component's thread (ucx_thread.c). */
+void *eth_hpp_ucx_thread(void *ucx);
+void eth_hpp_ucx_wake(struct eth_hpp_ucx *ucx);
+
+#endif

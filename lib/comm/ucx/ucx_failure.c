@@ -1,0 +1,230 @@
+/*
+ * One failure causes errors on many ranks. The lowest rank that is not lost decides: whoever
+ * notices something reports it there, it waits a moment for other reports, logs the gravest one as
+ * the root cause and tells all ranks that the job ends. A rank whose report is not answered decides
+ * for itself. So one line is logged, and a rank that computes for long ends as well.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "comm/ucx/ucx.h"
+
+#define COLLECT_S  0.3 /* for reports of other ranks about the same failure */
+#define PATIENCE_S 3.0 /* for the decision of another rank */
+#define FLUSH_S    2.0 /* for telling the others */
+#define GRACE_S    5.0 /* for the program to end by itself once the job has failed */
+
+/* A notice on its way to another rank. */
+struct delivery {
+    struct eth_hpp_ucx_message message;
+    struct eth_hpp_ucx_notice notice;
+    bool flushing;
+};
+
+static void deliver_step(struct eth_hpp_ucx_message *message, ucs_status_t status);
+
+static void deliver(struct eth_hpp_ucx *ucx, int rank, const struct eth_hpp_ucx_notice *notice)
+{
+    struct delivery *delivery = calloc(1, sizeof(*delivery));
+    if (delivery == NULL)
+        return; /* that rank notices by itself that this one is gone */
+    delivery->notice = *notice;
+    delivery->message.done = deliver_step;
+    ucx->failure.sending++;
+    eth_hpp_ucx_send(ucx, &delivery->message, &delivery->notice, sizeof(delivery->notice), rank,
+                     ETH_HPP_UCX_CONTROL, 0);
+}
+
+static void delivered(struct eth_hpp_ucx_message *message, ucs_status_t status)
+{
+    struct eth_hpp_ucx *ucx = message->ucx;
+    (void)status;
+    free(message);
+    pthread_mutex_lock(&ucx->mutex);
+    ucx->failure.sending--;
+    pthread_cond_broadcast(&ucx->changed);
+    pthread_mutex_unlock(&ucx->mutex);
+}
+
+/* What is sent is not what has left: this process is about to end. */
+static void deliver_step(struct eth_hpp_ucx_message *message, ucs_status_t status)
+{
+    if (status != UCS_OK) {
+        delivered(message, status);
+        return;
+    }
+    message->done = delivered;
+    eth_hpp_ucx_flush(message->ucx, message, message->peer);
+}
+
+/* The rank that decides, as far as this one knows. */
+static int decider(const struct eth_hpp_ucx *ucx)
+{
+    int rank = 0;
+    while (rank < ucx->rank && ucx->peers[rank].lost)
+        rank++;
+    return rank;
+}
+
+static void set_state(struct eth_hpp_ucx *ucx, int state, double deadline)
+{
+    pthread_mutex_lock(&ucx->mutex);
+    ucx->failure.state = state;
+    ucx->failure.deadline = deadline;
+    pthread_cond_broadcast(&ucx->changed);
+    pthread_mutex_unlock(&ucx->mutex);
+}
+
+/* An error was noticed here, or another rank reports one. */
+static void consider(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_notice *notice)
+{
+    struct eth_hpp_ucx_failure *failure = &ucx->failure;
+    if (failure->state == ETH_HPP_UCX_ENDED)
+        return;
+    if (failure->state == ETH_HPP_UCX_NOTICED && notice->gravity <= failure->notice.gravity)
+        return;
+    pthread_mutex_lock(&ucx->mutex);
+    failure->notice = *notice;
+    pthread_mutex_unlock(&ucx->mutex);
+    bool decides = decider(ucx) == ucx->rank;
+    if (failure->state == ETH_HPP_UCX_RUNNING)
+        set_state(ucx, ETH_HPP_UCX_NOTICED, eth_hpp_ucx_now() + (decides ? COLLECT_S : PATIENCE_S));
+    if (!decides)
+        deliver(ucx, decider(ucx), notice);
+}
+
+void eth_hpp_ucx_failure_lost(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_peer *peer,
+                              const char *why)
+{
+    struct eth_hpp_ucx_notice notice = {.gravity = ETH_HPP_UCX_LOST,
+                                        .exit_code = ETH_HPP_EXIT_FAILURE};
+    snprintf(notice.text, sizeof(notice.text),
+             "rank %d on %s is lost: %s (killed, crashed, or left without eth_hpp_finalize)",
+             peer->rank, peer->host, why);
+    consider(ucx, &notice);
+}
+
+static void decide(struct eth_hpp_ucx *ucx)
+{
+    struct eth_hpp_ucx_notice *notice = &ucx->failure.notice;
+    if (!notice->quiet) {
+        eth_hpp_log_set_origin(""); /* the text says whose error it is */
+        eth_hpp_log_error("%s", notice->text);
+    }
+    pthread_mutex_lock(&ucx->mutex);
+    notice->ending = 1;
+    pthread_mutex_unlock(&ucx->mutex);
+    for (int rank = 0; rank < ucx->size; rank++)
+        if (rank != ucx->rank && !ucx->peers[rank].lost)
+            deliver(ucx, rank, notice);
+    set_state(ucx, ETH_HPP_UCX_ENDED, eth_hpp_ucx_now() + GRACE_S);
+}
+
+static void heard(struct eth_hpp_ucx_message *message, ucs_status_t status)
+{
+    if (status == UCS_OK) /* else it was cancelled by the close */
+        message->ucx->failure.arrived = true;
+}
+
+static void hear_next(struct eth_hpp_ucx *ucx)
+{
+    struct eth_hpp_ucx_failure *failure = &ucx->failure;
+    failure->listener.done = heard;
+    eth_hpp_ucx_receive(ucx, &failure->listener, &failure->incoming, sizeof(failure->incoming), -1,
+                        ETH_HPP_UCX_CONTROL, 0);
+}
+
+void eth_hpp_ucx_failure_open(struct eth_hpp_ucx *ucx)
+{
+    hear_next(ucx);
+}
+
+static void hear(struct eth_hpp_ucx *ucx)
+{
+    struct eth_hpp_ucx_failure *failure = &ucx->failure;
+    failure->arrived = false;
+    failure->incoming.text[sizeof(failure->incoming.text) - 1] = '\0';
+    if (!failure->incoming.ending) {
+        consider(ucx, &failure->incoming);
+    } else if (failure->state != ETH_HPP_UCX_ENDED) {
+        pthread_mutex_lock(&ucx->mutex);
+        failure->notice = failure->incoming;
+        pthread_mutex_unlock(&ucx->mutex);
+        set_state(ucx, ETH_HPP_UCX_ENDED, eth_hpp_ucx_now() + GRACE_S);
+    }
+    hear_next(ucx);
+}
+
+double eth_hpp_ucx_failure_poll(struct eth_hpp_ucx *ucx)
+{
+    struct eth_hpp_ucx_failure *failure = &ucx->failure;
+    while (failure->arrived)
+        hear(ucx);
+    if (failure->state == ETH_HPP_UCX_RUNNING)
+        return -1;
+    double left = failure->deadline - eth_hpp_ucx_now();
+    if (left > 0)
+        return left;
+    if (failure->state == ETH_HPP_UCX_NOTICED)
+        decide(ucx);
+    else if (!ucx->closing)
+        _exit(failure->notice.exit_code);
+    return GRACE_S;
+}
+
+/* ---- an error of the program itself ---- */
+
+struct report {
+    struct eth_hpp_request base;
+    struct eth_hpp_ucx_notice notice;
+};
+
+static void report_start(struct eth_hpp_request *request)
+{
+    consider(request->ucx, &((struct report *)request)->notice);
+    eth_hpp_ucx_complete(request, UCS_OK);
+}
+
+static void report_release(struct eth_hpp_request *request)
+{
+    free(request);
+}
+
+static void submit_report(struct eth_hpp_ucx *ucx, const struct eth_hpp_error *error, int exit_code)
+{
+    struct report *report = calloc(1, sizeof(*report));
+    if (report == NULL)
+        return;
+    report->base.what = "a report to";
+    report->base.start = report_start;
+    report->base.release = report_release;
+    report->notice.exit_code = exit_code;
+    report->notice.quiet = error == NULL;
+    report->notice.gravity = error != NULL && error->status == ETH_HPP_ERR_TIMEOUT
+                                 ? ETH_HPP_UCX_LATE
+                                 : ETH_HPP_UCX_ERROR;
+    snprintf(report->notice.text, sizeof(report->notice.text), "rank %d on %s: %s", ucx->rank,
+             ucx->peers[ucx->rank].host, error == NULL ? "it ended the job" : error->text);
+    eth_hpp_ucx_submit(ucx, &report->base);
+}
+
+void eth_hpp_ucx_failure_fail(void *state, const struct eth_hpp_error *error, int exit_code)
+{
+    struct eth_hpp_ucx *ucx = state;
+    pthread_mutex_lock(&ucx->mutex);
+    bool known = ucx->failure.state != ETH_HPP_UCX_RUNNING;
+    pthread_mutex_unlock(&ucx->mutex);
+    /* A PEER error is how this rank learned of a failure that is being dealt with. */
+    if (!known || (error != NULL && error->status != ETH_HPP_ERR_PEER))
+        submit_report(ucx, error, exit_code);
+
+    double deadline = eth_hpp_ucx_now() + PATIENCE_S + FLUSH_S;
+    pthread_mutex_lock(&ucx->mutex);
+    while (ucx->failure.state != ETH_HPP_UCX_ENDED || ucx->failure.sending > 0)
+        if (!eth_hpp_ucx_wait_until(ucx, deadline))
+            break;
+    pthread_mutex_unlock(&ucx->mutex);
+}

@@ -1,0 +1,235 @@
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "comm/ucx/ucx.h"
+
+/* What a rank publishes in front of its worker's address. */
+struct card {
+    uint32_t version;
+    int32_t pid;
+    uint64_t pid_space; /* processes with the same machine and pid_space see each other's pid */
+    char machine[40];
+    char host[64];
+};
+
+enum { CARD_VERSION = 1 };
+static const char card_key[] = "comm-ucx";
+
+static void card_fill(struct card *card, const struct eth_hpp_bootstrap_place *place)
+{
+    struct stat space;
+    memset(card, 0, sizeof(*card));
+    card->version = CARD_VERSION;
+    card->pid = getpid();
+    snprintf(card->host, sizeof(card->host), "%.63s", place->host);
+    if (stat("/proc/self/ns/pid", &space) == 0)
+        card->pid_space = space.st_ino;
+    int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        ssize_t n = read(file, card->machine, sizeof(card->machine) - 1);
+        card->machine[n > 0 ? n : 0] = '\0';
+        close(file);
+    }
+}
+
+static enum eth_hpp_status publish(struct eth_hpp_ucx *ucx, struct eth_hpp_bootstrap *bootstrap,
+                                   const struct card *card, struct eth_hpp_error *err)
+{
+    ucp_address_t *address;
+    size_t size;
+    ucs_status_t code = ucp_worker_get_address(ucx->worker, &address, &size);
+    if (code != UCS_OK)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "UCX: this process has no address: %s",
+                                 ucs_status_string(code));
+    enum eth_hpp_status status;
+    char *value = malloc(sizeof(*card) + size);
+    if (value == NULL) {
+        status = eth_hpp_error_memory(err, "this rank's address");
+    } else {
+        memcpy(value, card, sizeof(*card));
+        memcpy(value + sizeof(*card), address, size);
+        status = eth_hpp_bootstrap_put(bootstrap, card_key, value, sizeof(*card) + size, err);
+    }
+    free(value);
+    ucp_worker_release_address(ucx->worker, address);
+    return status;
+}
+
+/* The end of a process of this machine makes its descriptor readable. */
+static void watch_process(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_peer *peer)
+{
+#ifdef SYS_pidfd_open
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = peer};
+    peer->pid_descriptor = (int)syscall(SYS_pidfd_open, peer->pid, 0);
+    if (peer->pid_descriptor >= 0)
+        epoll_ctl(ucx->epoll, EPOLL_CTL_ADD, peer->pid_descriptor, &event);
+#else
+    (void)ucx;
+    (void)peer;
+#endif
+}
+
+static enum eth_hpp_status read_card(struct eth_hpp_ucx *ucx, int rank, const char *value,
+                                     size_t size, const struct card *own, struct eth_hpp_error *err)
+{
+    struct eth_hpp_ucx_peer *peer = &ucx->peers[rank];
+    struct card card;
+    if (size > sizeof(card))
+        memcpy(&card, value, sizeof(card));
+    if (size <= sizeof(card) || card.version != CARD_VERSION)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_PEER,
+                                 "rank %d runs another version of eth-hpp: install the same one on "
+                                 "all nodes",
+                                 rank);
+    peer->address = malloc(size - sizeof(card));
+    if (peer->address == NULL)
+        return eth_hpp_error_memory(err, "a rank's address");
+    memcpy(peer->address, value + sizeof(card), size - sizeof(card));
+    snprintf(peer->host, sizeof(peer->host), "%.63s", card.host);
+    peer->pid = card.pid;
+    if (rank != ucx->rank && card.pid_space == own->pid_space && own->machine[0] != '\0' &&
+        memcmp(card.machine, own->machine, sizeof(card.machine)) == 0)
+        watch_process(ucx, peer);
+    return ETH_HPP_OK;
+}
+
+enum eth_hpp_status eth_hpp_ucx_peers_open(struct eth_hpp_ucx *ucx,
+                                           struct eth_hpp_bootstrap *bootstrap, double timeout_s,
+                                           struct eth_hpp_error *err)
+{
+    struct card own;
+    ucx->peers = calloc((size_t)ucx->size, sizeof(*ucx->peers));
+    if (ucx->peers == NULL)
+        return eth_hpp_error_memory(err, "the addresses of all ranks");
+    for (int rank = 0; rank < ucx->size; rank++) {
+        ucx->peers[rank].ucx = ucx;
+        ucx->peers[rank].rank = rank;
+        ucx->peers[rank].pid_descriptor = -1;
+    }
+    card_fill(&own, eth_hpp_bootstrap_get_place(bootstrap));
+    enum eth_hpp_status status = publish(ucx, bootstrap, &own, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_bootstrap_fence(bootstrap, timeout_s, err);
+    for (int rank = 0; status == ETH_HPP_OK && rank < ucx->size; rank++) {
+        void *value;
+        size_t size;
+        status = eth_hpp_bootstrap_get(bootstrap, rank, card_key, &value, &size, err);
+        if (status != ETH_HPP_OK)
+            break;
+        status = read_card(ucx, rank, value, size, &own, err);
+        free(value);
+    }
+    return status;
+}
+
+/* UCX calls this from within ucp_worker_progress, where the endpoint must not be closed. */
+static void endpoint_broke(void *user, ucp_ep_h endpoint, ucs_status_t status)
+{
+    struct eth_hpp_ucx_peer *peer = user;
+    (void)endpoint;
+    peer->broken = status;
+    peer->ucx->trouble = true;
+}
+
+ucp_ep_h eth_hpp_ucx_endpoint(struct eth_hpp_ucx *ucx, int rank)
+{
+    struct eth_hpp_ucx_peer *peer = &ucx->peers[rank];
+    if (peer->endpoint != NULL || peer->lost || peer->broken != UCS_OK)
+        return peer->broken == UCS_OK ? peer->endpoint : NULL;
+    const ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = peer->address,
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = endpoint_broke, .arg = peer},
+    };
+    ucs_status_t status = ucp_ep_create(ucx->worker, &params, &peer->endpoint);
+    if (status != UCS_OK) {
+        peer->endpoint = NULL;
+        peer->broken = status;
+        ucx->trouble = true;
+    }
+    return peer->endpoint;
+}
+
+static void close_now(struct eth_hpp_ucx_peer *peer)
+{
+    const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                       .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    if (peer->endpoint == NULL)
+        return;
+    ucs_status_ptr_t handle = ucp_ep_close_nbx(peer->endpoint, &force);
+    if (UCS_PTR_IS_PTR(handle))
+        ucp_request_free(handle);
+    peer->endpoint = NULL;
+}
+
+static void lose(struct eth_hpp_ucx_peer *peer, const char *why)
+{
+    peer->lost = true;
+    close_now(peer);
+    if (peer->pid_descriptor >= 0) {
+        close(peer->pid_descriptor); /* leaves the epoll set with it */
+        peer->pid_descriptor = -1;
+    }
+    /* In the common close ranks leave one after the other; one that is still waited for may not. */
+    bool missed = eth_hpp_ucx_cancel_receives(peer->ucx, peer->rank) > 0;
+    if (missed || !peer->ucx->closing)
+        eth_hpp_ucx_failure_lost(peer->ucx, peer, why);
+}
+
+void eth_hpp_ucx_peers_poll(struct eth_hpp_ucx *ucx)
+{
+    if (!ucx->trouble)
+        return;
+    ucx->trouble = false;
+    for (int rank = 0; rank < ucx->size; rank++) {
+        struct eth_hpp_ucx_peer *peer = &ucx->peers[rank];
+        if (peer->lost)
+            continue;
+        if (peer->ended)
+            lose(peer, "its process has ended");
+        else if (peer->broken != UCS_OK)
+            lose(peer, ucs_status_string(peer->broken));
+    }
+}
+
+/* Flushes what is left for each peer, for a second at most. */
+void eth_hpp_ucx_peers_close(struct eth_hpp_ucx *ucx)
+{
+    const ucp_request_param_t flush = {.op_attr_mask = 0};
+    double deadline = eth_hpp_ucx_now() + 1;
+    for (int rank = 0; rank < ucx->size; rank++) {
+        struct eth_hpp_ucx_peer *peer = &ucx->peers[rank];
+        if (peer->endpoint == NULL || peer->broken != UCS_OK)
+            continue;
+        ucs_status_ptr_t handle = ucp_ep_close_nbx(peer->endpoint, &flush);
+        peer->endpoint = NULL;
+        if (!UCS_PTR_IS_PTR(handle))
+            continue;
+        while (ucp_request_check_status(handle) == UCS_INPROGRESS && eth_hpp_ucx_now() < deadline)
+            if (ucp_worker_progress(ucx->worker) == 0)
+                usleep(100);
+        ucp_request_free(handle);
+    }
+    for (int rank = 0; rank < ucx->size; rank++)
+        close_now(&ucx->peers[rank]);
+}
+
+void eth_hpp_ucx_peers_free(struct eth_hpp_ucx *ucx)
+{
+    if (ucx->peers == NULL)
+        return;
+    for (int rank = 0; rank < ucx->size; rank++) {
+        if (ucx->peers[rank].pid_descriptor >= 0)
+            close(ucx->peers[rank].pid_descriptor);
+        free(ucx->peers[rank].address);
+    }
+    free(ucx->peers);
+}

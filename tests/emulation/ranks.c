@@ -1,0 +1,164 @@
+#include "emulation/ranks.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { VALUES_MAX = 64, VALUE_BYTES = 4096 };
+
+/* Shared by all ranks. A rank writes only to its own part, and the fence counts arrivals. */
+struct board {
+    int count;
+    volatile int arrived; /* over all fences */
+    struct {
+        volatile int used;
+        struct {
+            char key[128];
+            size_t size;
+            char value[VALUE_BYTES];
+        } values[VALUES_MAX];
+    } ranks[RANKS_MAX];
+};
+
+struct seat {
+    struct board *board;
+    int rank, fences;
+};
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static enum eth_hpp_status seat_put(void *state, const char *key, const void *value, size_t size,
+                                    struct eth_hpp_error *err)
+{
+    struct seat *seat = state;
+    int i = seat->board->ranks[seat->rank].used;
+    if (i == VALUES_MAX || size > VALUE_BYTES)
+        return eth_hpp_error_memory(err, "the emulated exchange");
+    snprintf(seat->board->ranks[seat->rank].values[i].key, 128, "%s", key);
+    memcpy(seat->board->ranks[seat->rank].values[i].value, value, size);
+    seat->board->ranks[seat->rank].values[i].size = size;
+    seat->board->ranks[seat->rank].used++;
+    return ETH_HPP_OK;
+}
+
+static enum eth_hpp_status seat_fence(void *state, double timeout_s, struct eth_hpp_error *err)
+{
+    struct seat *seat = state;
+    double deadline = now() + timeout_s;
+    seat->fences++;
+    __atomic_add_fetch(&seat->board->arrived, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&seat->board->arrived, __ATOMIC_SEQ_CST) <
+           seat->fences * seat->board->count) {
+        if (now() > deadline)
+            return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT, "not all ranks came");
+        usleep(200);
+    }
+    return ETH_HPP_OK;
+}
+
+static enum eth_hpp_status seat_get(void *state, int rank, const char *key, void **value,
+                                    size_t *size, struct eth_hpp_error *err)
+{
+    struct seat *seat = state;
+    for (int i = 0; i < seat->board->ranks[rank].used; i++) {
+        if (strcmp(seat->board->ranks[rank].values[i].key, key) != 0)
+            continue;
+        *size = seat->board->ranks[rank].values[i].size;
+        *value = malloc(*size + 1);
+        memcpy(*value, seat->board->ranks[rank].values[i].value, *size);
+        return ETH_HPP_OK;
+    }
+    return eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "rank %d has not published %s", rank, key);
+}
+
+static void seat_abort(void *state, int exit_code, const char *why)
+{
+    (void)state;
+    (void)exit_code;
+    (void)why;
+}
+
+static void seat_close(void *state)
+{
+    free(state);
+}
+
+static const struct eth_hpp_bootstrap_ops seat_ops = {
+    .name = "emulated",
+    .value_max = VALUE_BYTES,
+    .put = seat_put,
+    .fence = seat_fence,
+    .get = seat_get,
+    .abort = seat_abort,
+    .close = seat_close,
+};
+
+static void rank_process(struct board *board, int rank, rank_main body, void *user, FILE *log)
+{
+    struct eth_hpp_bootstrap_place place = {
+        .rank = rank, .size = board->count, .local_rank = rank, .local_size = board->count};
+    struct eth_hpp_bootstrap *bootstrap;
+    struct seat *seat = calloc(1, sizeof(*seat));
+    seat->board = board;
+    seat->rank = rank;
+    snprintf(place.host, sizeof(place.host), "host%d", rank / 2);
+    dup2(fileno(log), STDERR_FILENO);
+    if (eth_hpp_bootstrap_create(&seat_ops, seat, &place, &bootstrap, NULL) != ETH_HPP_OK)
+        _exit(98);
+    int code = body(bootstrap, user);
+    /* The test's own process ends, not a copy of its test runner; but leaks are to be looked for.
+     */
+    fclose(log);
+    exit(code);
+}
+
+static int reap(pid_t pid, double deadline)
+{
+    int status;
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        if (now() > deadline)
+            kill(pid, SIGKILL);
+        usleep(500);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void ranks_run(int count, rank_main body, void *user, double limit_s, struct ranks_result *result)
+{
+    pid_t pids[RANKS_MAX];
+    FILE *log = tmpfile();
+    double start = now();
+    struct board *board =
+        mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    board->count = count;
+    fflush(NULL);
+    for (int rank = 0; rank < count; rank++) {
+        pids[rank] = fork();
+        if (pids[rank] == 0)
+            rank_process(board, rank, body, user, log);
+    }
+    for (int rank = 0; rank < count; rank++)
+        result->exit_code[rank] = reap(pids[rank], start + limit_s);
+    result->seconds = now() - start;
+    rewind(log);
+    result->log[fread(result->log, 1, sizeof(result->log) - 1, log)] = '\0';
+    fclose(log);
+    munmap(board, sizeof(*board));
+}
+
+int ranks_log_count(const struct ranks_result *result, const char *text)
+{
+    int n = 0;
+    for (const char *at = result->log; (at = strstr(at, text)) != NULL; at++)
+        n++;
+    return n;
+}

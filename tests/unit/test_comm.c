@@ -1,0 +1,442 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
+#include "emulation/ranks.h"
+
+static struct eth_hpp_comm *open_comm(struct eth_hpp_bootstrap *bootstrap)
+{
+    struct eth_hpp_comm *comm;
+    struct eth_hpp_error err = {0};
+    RANK_CHECK(eth_hpp_comm_open(bootstrap, 20, &comm, &err) == ETH_HPP_OK, "%s", err.text);
+    return comm;
+}
+
+static void finish(struct eth_hpp_comm *comm, struct eth_hpp_request *request)
+{
+    struct eth_hpp_error err = {0};
+    RANK_CHECK(eth_hpp_comm_wait(comm, request, 20, &err) == ETH_HPP_OK, "%s", err.text);
+}
+
+static void expect_success(int count, rank_main body, void *user)
+{
+    struct ranks_result result;
+    ranks_run(count, body, user, 60, &result);
+    for (int rank = 0; rank < count; rank++)
+        if (result.exit_code[rank] != 0)
+            fail_msg("rank %d ended with %d: %s", rank, result.exit_code[rank], result.log);
+}
+
+/* ---- transfers ---- */
+
+static char pattern(size_t i, int from, int to)
+{
+    return (char)(i * 7 + (size_t)from * 31 + (size_t)to * 101);
+}
+
+/* Everyone sends to everyone, all sizes at once, receives posted in the opposite order. */
+static int exchange(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    static const size_t sizes[] = {0, 1, 7, 4096, 100000, 3000001};
+    enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
+    const struct eth_hpp_bootstrap_place *place = eth_hpp_bootstrap_get_place(bootstrap);
+    struct eth_hpp_comm *comm = open_comm(bootstrap);
+    struct eth_hpp_request *requests[2][RANKS_MAX][SIZES];
+    char *data[2][RANKS_MAX][SIZES];
+    (void)user;
+    for (int peer = 0; peer < place->size; peer++) {
+        if (peer == place->rank)
+            continue;
+        for (int s = SIZES - 1; s >= 0; s--) {
+            data[0][peer][s] = malloc(sizes[s] + 1);
+            RANK_CHECK(eth_hpp_comm_recv(comm, data[0][peer][s], sizes[s], peer, (uint32_t)s,
+                                         &requests[0][peer][s], NULL) == ETH_HPP_OK);
+        }
+        for (int s = 0; s < SIZES; s++) {
+            data[1][peer][s] = malloc(sizes[s] + 1);
+            for (size_t i = 0; i < sizes[s]; i++)
+                data[1][peer][s][i] = pattern(i, place->rank, peer);
+            RANK_CHECK(eth_hpp_comm_send(comm, data[1][peer][s], sizes[s], peer, (uint32_t)s,
+                                         &requests[1][peer][s], NULL) == ETH_HPP_OK);
+        }
+    }
+    for (int peer = 0; peer < place->size; peer++)
+        for (int s = 0; s < SIZES && peer != place->rank; s++) {
+            finish(comm, requests[0][peer][s]);
+            finish(comm, requests[1][peer][s]);
+            for (size_t i = 0; i < sizes[s]; i++)
+                RANK_CHECK(data[0][peer][s][i] == pattern(i, peer, place->rank));
+            free(data[0][peer][s]);
+            free(data[1][peer][s]);
+        }
+    eth_hpp_comm_close(comm);
+    eth_hpp_bootstrap_close(bootstrap);
+    return 0;
+}
+
+static void messages_of_all_sizes_arrive(void **state)
+{
+    (void)state;
+    expect_success(3, exchange, NULL);
+}
+
+/* Messages with one tag arrive in order. */
+static int stream(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    enum { MESSAGES = 200 };
+    struct eth_hpp_comm *comm = open_comm(bootstrap);
+    int rank = eth_hpp_bootstrap_get_place(bootstrap)->rank;
+    int numbers[MESSAGES];
+    struct eth_hpp_request *requests[MESSAGES];
+    (void)user;
+    for (int i = 0; i < MESSAGES; i++) {
+        numbers[i] = rank == 0 ? i : -1;
+        if (rank == 0)
+            eth_hpp_comm_send(comm, &numbers[i], sizeof(int), 1, 5, &requests[i], NULL);
+        else
+            eth_hpp_comm_recv(comm, &numbers[i], sizeof(int), 0, 5, &requests[i], NULL);
+    }
+    for (int i = 0; i < MESSAGES; i++) {
+        finish(comm, requests[i]);
+        RANK_CHECK(numbers[i] == i, "%d came as number %d", numbers[i], i);
+    }
+    eth_hpp_comm_close(comm);
+    eth_hpp_bootstrap_close(bootstrap);
+    return 0;
+}
+
+static void messages_with_one_tag_stay_in_order(void **state)
+{
+    (void)state;
+    expect_success(2, stream, NULL);
+}
+
+/* ---- sums ---- */
+
+static float addend(size_t i, int rank)
+{
+    return (float)sin((double)i * 0.37 + rank) * powf(10, (float)(rank % 5));
+}
+
+static uint64_t checksum(const void *data, size_t size)
+{
+    uint64_t sum = 14695981039346656037u;
+    for (size_t i = 0; i < size; i++)
+        sum = (sum ^ ((const unsigned char *)data)[i]) * 1099511628211u;
+    return sum;
+}
+
+struct sum_case {
+    int ranks[RANKS_MAX], count;
+    size_t elements;
+};
+
+/* Sums among the members; then the bits are compared through a MAX of both halves of a checksum and
+ * of its negative. */
+static int sum(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    const struct sum_case *c = user;
+    struct eth_hpp_comm *comm = open_comm(bootstrap);
+    int rank = eth_hpp_bootstrap_get_place(bootstrap)->rank;
+    bool member = false;
+    for (int i = 0; i < c->count; i++)
+        member = member || c->ranks[i] == rank;
+    if (member) {
+        struct eth_hpp_group *group;
+        struct eth_hpp_request *request;
+        float *data = malloc(sizeof(float) * (c->elements + 1));
+        for (size_t i = 0; i < c->elements; i++)
+            data[i] = addend(i, rank);
+        RANK_CHECK(eth_hpp_comm_group_open(comm, c->ranks, c->count, 9, &group, NULL) ==
+                   ETH_HPP_OK);
+        RANK_CHECK(eth_hpp_comm_group_sum(group, data, c->elements, &request, NULL) == ETH_HPP_OK);
+        finish(comm, request);
+        for (size_t i = 0; i < c->elements; i++) {
+            double exact = 0, size = 0;
+            for (int j = 0; j < c->count; j++) {
+                exact += addend(i, c->ranks[j]);
+                size += fabs((double)addend(i, c->ranks[j]));
+            }
+            RANK_CHECK(fabs(data[i] - exact) <= 1e-6 * size, "element %zu: %g for %g", i,
+                       (double)data[i], exact);
+        }
+        uint64_t bits = checksum(data, sizeof(float) * c->elements);
+        double halves[4] = {(double)(uint32_t)bits, (double)(bits >> 32)};
+        halves[2] = -halves[0];
+        halves[3] = -halves[1];
+        RANK_CHECK(eth_hpp_comm_group_reduce(group, halves, 4, ETH_HPP_REDUCE_MAX, &request,
+                                             NULL) == ETH_HPP_OK);
+        finish(comm, request);
+        RANK_CHECK(halves[0] == -halves[2] && halves[1] == -halves[3], "the bits differ");
+        free(data);
+        eth_hpp_comm_group_close(group);
+    }
+    eth_hpp_comm_close(comm);
+    eth_hpp_bootstrap_close(bootstrap);
+    return 0;
+}
+
+static void sums_have_the_same_bits_on_all_members(void **state)
+{
+    (void)state;
+    static struct sum_case cases[] = {
+        {{0, 1}, 2, 1000}, {{0, 1, 2}, 3, 2}, /* fewer elements than members */
+        {{0, 1, 2}, 3, 0}, {{1}, 1, 10},      {{0, 2, 3}, 3, 1000003}, {{0, 1, 2, 3, 4}, 5, 333333},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        expect_success(cases[i].count == 5 ? 5 : 4, sum, &cases[i]);
+}
+
+/* Two overlapping groups, many sums under way at once, waited for in the opposite order. */
+static int overlapping(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    enum { SUMS = 6, ELEMENTS = 50000 };
+    static const int ranks[2][2] = {{0, 1}, {1, 2}};
+    struct eth_hpp_comm *comm = open_comm(bootstrap);
+    int rank = eth_hpp_bootstrap_get_place(bootstrap)->rank;
+    struct eth_hpp_group *groups[2] = {NULL, NULL};
+    struct eth_hpp_request *requests[2][SUMS];
+    float *data[2][SUMS];
+    (void)user;
+    for (int g = 0; g < 2; g++) {
+        if (rank != ranks[g][0] && rank != ranks[g][1])
+            continue;
+        RANK_CHECK(eth_hpp_comm_group_open(comm, ranks[g], 2, (uint32_t)g, &groups[g], NULL) ==
+                   ETH_HPP_OK);
+        for (int s = 0; s < SUMS; s++) {
+            data[g][s] = malloc(sizeof(float) * ELEMENTS);
+            for (size_t i = 0; i < ELEMENTS; i++)
+                data[g][s][i] = (float)(s + g * 10 + rank);
+            RANK_CHECK(eth_hpp_comm_group_sum(groups[g], data[g][s], ELEMENTS, &requests[g][s],
+                                              NULL) == ETH_HPP_OK);
+        }
+    }
+    for (int g = 1; g >= 0; g--)
+        for (int s = SUMS - 1; s >= 0 && groups[g] != NULL; s--) {
+            finish(comm, requests[g][s]);
+            for (size_t i = 0; i < ELEMENTS; i++)
+                RANK_CHECK(data[g][s][i] == (float)(2 * (s + g * 10) + ranks[g][0] + ranks[g][1]));
+            free(data[g][s]);
+        }
+    eth_hpp_comm_close(comm);
+    eth_hpp_comm_group_close(groups[0]);
+    eth_hpp_comm_group_close(groups[1]);
+    eth_hpp_bootstrap_close(bootstrap);
+    return 0;
+}
+
+static void sums_of_several_groups_run_beside_each_other(void **state)
+{
+    (void)state;
+    expect_success(3, overlapping, NULL);
+}
+
+static int reduce(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    static const int ranks[] = {0, 1, 2};
+    struct eth_hpp_comm *comm = open_comm(bootstrap);
+    int rank = eth_hpp_bootstrap_get_place(bootstrap)->rank;
+    struct eth_hpp_group *group;
+    struct eth_hpp_request *request;
+    double values[] = {rank + 0.5, rank == 1 ? NAN : 1, -rank};
+    (void)user;
+    RANK_CHECK(eth_hpp_comm_group_open(comm, ranks, 3, 1, &group, NULL) == ETH_HPP_OK);
+    eth_hpp_comm_group_reduce(group, values, 1, ETH_HPP_REDUCE_SUM, &request, NULL);
+    finish(comm, request);
+    RANK_CHECK(values[0] == 4.5);
+    eth_hpp_comm_group_reduce(group, values + 1, 2, ETH_HPP_REDUCE_MAX, &request, NULL);
+    finish(comm, request);
+    RANK_CHECK(isnan(values[1]) && values[2] == 0);
+    eth_hpp_comm_group_close(group);
+    eth_hpp_comm_close(comm);
+    eth_hpp_bootstrap_close(bootstrap);
+    return 0;
+}
+
+static void reductions_sum_take_the_largest_and_keep_a_nan(void **state)
+{
+    (void)state;
+    expect_success(3, reduce, NULL);
+}
+
+/* ---- failures ---- */
+
+/* As a program does it: an error ends the job. */
+static void end_of(struct eth_hpp_comm *comm, const struct eth_hpp_error *err)
+{
+    eth_hpp_comm_fail(comm, err, 1);
+    _exit(1);
+}
+
+static void wait_or_end(struct eth_hpp_comm *comm, struct eth_hpp_request *request,
+                        double timeout_s)
+{
+    struct eth_hpp_error err;
+    if (eth_hpp_comm_wait(comm, request, timeout_s, &err) != ETH_HPP_OK)
+        end_of(comm, &err);
+}
+
+/* Rank 2 (or the given one) dies; the others wait for it, or for one that does. */
+static int die(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    struct eth_hpp_comm *comm = open_comm(bootstrap);
+    const struct eth_hpp_bootstrap_place *place = eth_hpp_bootstrap_get_place(bootstrap);
+    int dying = *(int *)user, before = (place->rank + place->size - 1) % place->size;
+    struct eth_hpp_request *request;
+    float number = 0;
+    if (place->rank == dying) {
+        usleep(100000);
+        raise(SIGKILL);
+    }
+    eth_hpp_comm_recv(comm, &number, sizeof(number), before, 1, &request, NULL);
+    wait_or_end(comm, request, 30);
+    return 0;
+}
+
+static void a_killed_rank_ends_all_others_with_one_line(void **state)
+{
+    (void)state;
+    for (int dying = 0; dying < 4; dying++) {
+        struct ranks_result result;
+        char line[64];
+        ranks_run(4, die, &dying, 30, &result);
+        for (int rank = 0; rank < 4; rank++)
+            assert_int_equal(result.exit_code[rank], rank == dying ? 128 + SIGKILL : 1);
+        snprintf(line, sizeof(line), "eth-hpp: rank %d on host%d is lost: ", dying, dying / 2);
+        if (ranks_log_count(&result, line) != 1 || ranks_log_count(&result, "\n") != 1)
+            fail_msg("not one line \"%s\" but: %s", line, result.log);
+        assert_true(result.seconds < 5);
+    }
+}
+
+/* Nobody sends: the first deadline names who is waited for. */
+static int starve(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    struct eth_hpp_comm *comm = open_comm(bootstrap);
+    struct eth_hpp_request *request;
+    float number;
+    (void)user;
+    if (eth_hpp_bootstrap_get_place(bootstrap)->rank == 1) {
+        sleep(20); /* a rank that hangs is ended by the others' decision */
+        return 0;
+    }
+    eth_hpp_comm_recv(comm, &number, sizeof(number), 1, 1, &request, NULL);
+    wait_or_end(comm, request, 0.3);
+    return 0;
+}
+
+static void a_deadline_names_the_peer_and_ends_the_one_that_hangs(void **state)
+{
+    (void)state;
+    struct ranks_result result;
+    ranks_run(2, starve, NULL, 30, &result);
+    assert_int_equal(result.exit_code[0], 1);
+    assert_int_equal(result.exit_code[1], 1);
+    assert_int_equal(
+        ranks_log_count(&result,
+                        "rank 0 on host0: waited 0.3 s for a receive from rank 1 on host0"),
+        1);
+    assert_true(result.seconds < 10);
+}
+
+/* All ranks meet the same error at once, as with a loss that is not finite. */
+static int all_fail(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    struct eth_hpp_comm *comm = open_comm(bootstrap);
+    struct eth_hpp_error err;
+    (void)user;
+    eth_hpp_error_set(&err, ETH_HPP_ERR_NUMERIC, "the loss is not finite");
+    end_of(comm, &err);
+    return 0;
+}
+
+static void an_error_on_all_ranks_is_one_line(void **state)
+{
+    (void)state;
+    struct ranks_result result;
+    ranks_run(4, all_fail, NULL, 30, &result);
+    for (int rank = 0; rank < 4; rank++)
+        assert_int_equal(result.exit_code[rank], 1);
+    assert_int_equal(ranks_log_count(&result, "the loss is not finite"), 1);
+    assert_int_equal(ranks_log_count(&result, "\n"), 1);
+    assert_true(result.seconds < 5);
+}
+
+/* A message of another size than expected is an error, not a cut. */
+static int mismatch(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    struct eth_hpp_comm *comm = open_comm(bootstrap);
+    int rank = eth_hpp_bootstrap_get_place(bootstrap)->rank;
+    struct eth_hpp_request *request;
+    struct eth_hpp_error err = {0};
+    char data[16] = {0};
+    (void)user;
+    if (rank == 0) {
+        eth_hpp_comm_send(comm, data, 8, 1, 1, &request, NULL);
+        finish(comm, request);
+    } else {
+        eth_hpp_comm_recv(comm, data, 16, 0, 1, &request, NULL);
+        RANK_CHECK(eth_hpp_comm_wait(comm, request, 10, &err) == ETH_HPP_ERR_PEER);
+        RANK_CHECK(strstr(err.text, "rank 0") != NULL, "%s", err.text);
+    }
+    eth_hpp_comm_close(comm);
+    eth_hpp_bootstrap_close(bootstrap);
+    return 0;
+}
+
+static void a_message_of_another_size_is_an_error(void **state)
+{
+    (void)state;
+    expect_success(2, mismatch, NULL);
+}
+
+static int alone(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    static const int ranks[] = {0};
+    struct eth_hpp_comm *comm = open_comm(bootstrap);
+    struct eth_hpp_group *group;
+    struct eth_hpp_request *request;
+    float sum[] = {1.5f};
+    (void)user;
+    RANK_CHECK(eth_hpp_comm_group_open(comm, ranks, 1, 0, &group, NULL) == ETH_HPP_OK);
+    RANK_CHECK(eth_hpp_comm_group_sum(group, sum, 1, &request, NULL) == ETH_HPP_OK);
+    RANK_CHECK(eth_hpp_comm_test(comm, request));
+    finish(comm, request);
+    RANK_CHECK(sum[0] == 1.5f);
+    eth_hpp_comm_group_close(group);
+    eth_hpp_comm_close(comm);
+    eth_hpp_bootstrap_close(bootstrap);
+    return 0;
+}
+
+static void one_rank_needs_no_transport(void **state)
+{
+    (void)state;
+    expect_success(1, alone, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank_needs_no_transport),
+        cmocka_unit_test(messages_of_all_sizes_arrive),
+        cmocka_unit_test(messages_with_one_tag_stay_in_order),
+        cmocka_unit_test(sums_have_the_same_bits_on_all_members),
+        cmocka_unit_test(sums_of_several_groups_run_beside_each_other),
+        cmocka_unit_test(reductions_sum_take_the_largest_and_keep_a_nan),
+        cmocka_unit_test(a_message_of_another_size_is_an_error),
+        cmocka_unit_test(a_killed_rank_ends_all_others_with_one_line),
+        cmocka_unit_test(a_deadline_names_the_peer_and_ends_the_one_that_hangs),
+        cmocka_unit_test(an_error_on_all_ranks_is_one_line),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
