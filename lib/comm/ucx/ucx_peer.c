@@ -142,11 +142,14 @@ ucp_ep_h eth_hpp_ucx_endpoint(struct eth_hpp_ucx *ucx, int rank)
     struct eth_hpp_ucx_peer *peer = &ucx->peers[rank];
     if (peer->endpoint != NULL || peer->lost || peer->broken != UCS_OK)
         return peer->broken == UCS_OK ? peer->endpoint : NULL;
+    /* UCX leaves shared memory out where it has to notice failures; a watched process needs no such
+     * care. Both ends decide alike. */
     const ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .address = peer->address,
-        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_mode =
+            peer->pid_descriptor >= 0 ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = endpoint_broke, .arg = peer},
     };
     ucs_status_t status = ucp_ep_create(ucx->worker, &params, &peer->endpoint);
