@@ -1,0 +1,275 @@
+#include "models/gpt_layers.h"
+
+/* GPT-2's layer_norm_epsilon. */
+static const double EPSILON = 1e-5;
+
+static size_t rows_of(const struct eth_hpp_gpt_run *run)
+{
+    return run->samples * run->shape.sequence;
+}
+
+/* The hidden vectors of all rows: elements and bytes. */
+static size_t hidden_count(const struct eth_hpp_gpt_run *run)
+{
+    return rows_of(run) * run->shape.hidden;
+}
+
+static size_t hidden_bytes(const struct eth_hpp_gpt_run *run)
+{
+    return hidden_count(run) * run->shape.value_bytes;
+}
+
+static struct eth_hpp_linear linear_of(const struct eth_hpp_gpt_run *run, size_t in, size_t out)
+{
+    return (struct eth_hpp_linear){.rows = rows_of(run), .in = in, .out = out, .out_major = false};
+}
+
+static struct eth_hpp_attention attention_of(const struct eth_hpp_gpt_run *run)
+{
+    return (struct eth_hpp_attention){.samples = run->samples,
+                                      .sequence = run->shape.sequence,
+                                      .heads = run->shape.heads,
+                                      .head_size = run->shape.hidden / run->shape.heads};
+}
+
+/* The memory after one vector a row. */
+static void *after_hidden(const struct eth_hpp_gpt_run *run, void *memory)
+{
+    return (char *)memory + hidden_bytes(run);
+}
+
+/* ---- pieces: a norm by the indices of its tensors, a linear layer by that of its weight ---- */
+
+static void norm(const struct eth_hpp_gpt_layer *layer, const struct eth_hpp_gpt_run *run,
+                 size_t weight, enum eth_hpp_gpt_saved mean, const void *input, void *output)
+{
+    run->kernels->ops->layernorm_forward(run->kernels->state, rows_of(run), run->shape.hidden,
+                                         EPSILON, input, layer->weights[weight],
+                                         layer->weights[weight + 1], output, run->saved[mean],
+                                         run->saved[mean + 1]);
+}
+
+static void norm_backward(const struct eth_hpp_gpt_layer *layer, const struct eth_hpp_gpt_run *run,
+                          size_t weight, enum eth_hpp_gpt_saved mean, const void *output_gradient,
+                          const void *input, void *input_gradient)
+{
+    run->kernels->ops->layernorm_backward(run->kernels->state, rows_of(run), run->shape.hidden,
+                                          output_gradient, input, layer->weights[weight],
+                                          run->saved[mean], run->saved[mean + 1], input_gradient,
+                                          layer->gradients[weight], layer->gradients[weight + 1]);
+}
+
+static void linear(const struct eth_hpp_gpt_layer *layer, const struct eth_hpp_gpt_run *run,
+                   const struct eth_hpp_linear *shape, size_t weight, const void *input,
+                   void *output)
+{
+    run->kernels->ops->linear_forward(run->kernels->state, shape, input, layer->weights[weight],
+                                      layer->weights[weight + 1], output);
+}
+
+static void linear_weight_backward(const struct eth_hpp_gpt_layer *layer,
+                                   const struct eth_hpp_gpt_run *run,
+                                   const struct eth_hpp_linear *shape, size_t weight,
+                                   const void *output_gradient, const void *input)
+{
+    run->kernels->ops->linear_backward_weight(run->kernels->state, shape, output_gradient, input,
+                                              layer->gradients[weight],
+                                              layer->gradients[weight + 1]);
+}
+
+static void linear_input_backward(const struct eth_hpp_gpt_layer *layer,
+                                  const struct eth_hpp_gpt_run *run,
+                                  const struct eth_hpp_linear *shape, size_t weight,
+                                  const void *output_gradient, void *input_gradient)
+{
+    run->kernels->ops->linear_backward_input(run->kernels->state, shape, output_gradient,
+                                             layer->weights[weight], input_gradient);
+}
+
+/* ---- decoder: x1 = x + projection(attention(norm(x))), out = x1 + outer(gelu(inner(norm(x1)))) */
+
+/* Up to the MLP's inner activations: all that backward needs. */
+static void decoder_saved(const struct eth_hpp_gpt_layer *layer, const struct eth_hpp_gpt_run *run,
+                          const void *input)
+{
+    const struct eth_hpp_kernels_ops *op = run->kernels->ops;
+    const size_t hidden = run->shape.hidden;
+    const struct eth_hpp_linear qkv = linear_of(run, hidden, 3 * hidden);
+    const struct eth_hpp_linear projection = linear_of(run, hidden, hidden);
+    const struct eth_hpp_linear inner = linear_of(run, hidden, run->shape.inner);
+    const struct eth_hpp_attention attention = attention_of(run);
+    void *const *saved = run->saved, *normed = run->workspace[ETH_HPP_GPT_LEFT];
+
+    norm(layer, run, ETH_HPP_GPT_NORM1_WEIGHT, ETH_HPP_GPT_NORM1_MEAN, input, normed);
+    linear(layer, run, &qkv, ETH_HPP_GPT_QKV_WEIGHT, normed, saved[ETH_HPP_GPT_QKV]);
+    op->attention_forward(run->kernels->state, &attention, saved[ETH_HPP_GPT_QKV],
+                          saved[ETH_HPP_GPT_ATTENTION], saved[ETH_HPP_GPT_LOG_SUM]);
+    linear(layer, run, &projection, ETH_HPP_GPT_PROJECTION_WEIGHT, saved[ETH_HPP_GPT_ATTENTION],
+           saved[ETH_HPP_GPT_MIDDLE]);
+    op->add(run->kernels->state, hidden_count(run), input, saved[ETH_HPP_GPT_MIDDLE]);
+    norm(layer, run, ETH_HPP_GPT_NORM2_WEIGHT, ETH_HPP_GPT_NORM2_MEAN, saved[ETH_HPP_GPT_MIDDLE],
+         normed);
+    linear(layer, run, &inner, ETH_HPP_GPT_INNER_WEIGHT, normed, saved[ETH_HPP_GPT_INNER]);
+}
+
+static void decoder_forward(const struct eth_hpp_gpt_layer *layer,
+                            const struct eth_hpp_gpt_run *run, const void *input, void *output)
+{
+    const struct eth_hpp_kernels_ops *op = run->kernels->ops;
+    const struct eth_hpp_linear outer = linear_of(run, run->shape.inner, run->shape.hidden);
+    void *activated = run->workspace[ETH_HPP_GPT_RIGHT];
+
+    decoder_saved(layer, run, input);
+    op->gelu_forward(run->kernels->state, rows_of(run) * run->shape.inner,
+                     run->saved[ETH_HPP_GPT_INNER], activated);
+    linear(layer, run, &outer, ETH_HPP_GPT_OUTER_WEIGHT, activated, output);
+    op->add(run->kernels->state, hidden_count(run), run->saved[ETH_HPP_GPT_MIDDLE], output);
+}
+
+/* The residual passes the gradient on as it is; each branch adds its own to it. */
+static void mlp_backward(const struct eth_hpp_gpt_layer *layer, const struct eth_hpp_gpt_run *run,
+                         void *gradient)
+{
+    const struct eth_hpp_kernels_ops *op = run->kernels->ops;
+    const size_t hidden = run->shape.hidden, width = run->shape.inner;
+    const size_t inner_count = rows_of(run) * width;
+    const struct eth_hpp_linear inner = linear_of(run, hidden, width);
+    const struct eth_hpp_linear outer = linear_of(run, width, hidden);
+    const void *middle = run->saved[ETH_HPP_GPT_MIDDLE], *inside = run->saved[ETH_HPP_GPT_INNER];
+    void *inner_gradient = run->workspace[ETH_HPP_GPT_RIGHT];
+    void *left = run->workspace[ETH_HPP_GPT_LEFT], *normed_gradient = after_hidden(run, left);
+
+    op->gelu_forward(run->kernels->state, inner_count, inside, left);
+    linear_weight_backward(layer, run, &outer, ETH_HPP_GPT_OUTER_WEIGHT, gradient, left);
+    linear_input_backward(layer, run, &outer, ETH_HPP_GPT_OUTER_WEIGHT, gradient, inner_gradient);
+    op->gelu_backward(run->kernels->state, inner_count, inside, inner_gradient);
+    norm(layer, run, ETH_HPP_GPT_NORM2_WEIGHT, ETH_HPP_GPT_NORM2_MEAN, middle, left);
+    linear_weight_backward(layer, run, &inner, ETH_HPP_GPT_INNER_WEIGHT, inner_gradient, left);
+    linear_input_backward(layer, run, &inner, ETH_HPP_GPT_INNER_WEIGHT, inner_gradient,
+                          normed_gradient);
+    norm_backward(layer, run, ETH_HPP_GPT_NORM2_WEIGHT, ETH_HPP_GPT_NORM2_MEAN, normed_gradient,
+                  middle, gradient);
+}
+
+static void attention_backward(const struct eth_hpp_gpt_layer *layer,
+                               const struct eth_hpp_gpt_run *run, const void *input, void *gradient)
+{
+    const struct eth_hpp_kernels_ops *op = run->kernels->ops;
+    const size_t hidden = run->shape.hidden;
+    const struct eth_hpp_linear qkv = linear_of(run, hidden, 3 * hidden);
+    const struct eth_hpp_linear projection = linear_of(run, hidden, hidden);
+    const struct eth_hpp_attention attention = attention_of(run);
+    void *const *saved = run->saved, *qkv_gradient = run->workspace[ETH_HPP_GPT_RIGHT];
+    void *left = run->workspace[ETH_HPP_GPT_LEFT], *second = after_hidden(run, left);
+
+    linear_weight_backward(layer, run, &projection, ETH_HPP_GPT_PROJECTION_WEIGHT, gradient,
+                           saved[ETH_HPP_GPT_ATTENTION]);
+    linear_input_backward(layer, run, &projection, ETH_HPP_GPT_PROJECTION_WEIGHT, gradient, left);
+    op->attention_backward(run->kernels->state, &attention, left, saved[ETH_HPP_GPT_QKV],
+                           saved[ETH_HPP_GPT_ATTENTION], saved[ETH_HPP_GPT_LOG_SUM], qkv_gradient,
+                           second);
+    norm(layer, run, ETH_HPP_GPT_NORM1_WEIGHT, ETH_HPP_GPT_NORM1_MEAN, input, left);
+    linear_weight_backward(layer, run, &qkv, ETH_HPP_GPT_QKV_WEIGHT, qkv_gradient, left);
+    linear_input_backward(layer, run, &qkv, ETH_HPP_GPT_QKV_WEIGHT, qkv_gradient, second);
+    norm_backward(layer, run, ETH_HPP_GPT_NORM1_WEIGHT, ETH_HPP_GPT_NORM1_MEAN, second, input,
+                  gradient);
+}
+
+/* ---- head: loss = cross-entropy(norm(x) x token embedding^T) ---- */
+
+static struct eth_hpp_linear logits_of(const struct eth_hpp_gpt_run *run)
+{
+    struct eth_hpp_linear shape = linear_of(run, run->shape.hidden, run->shape.vocabulary);
+    shape.out_major = true;
+    return shape;
+}
+
+static void head_logits(const struct eth_hpp_gpt_layer *layer, const struct eth_hpp_gpt_run *run,
+                        const void *normed)
+{
+    const struct eth_hpp_linear shape = logits_of(run);
+    run->kernels->ops->linear_forward(run->kernels->state, &shape, normed,
+                                      layer->weights[ETH_HPP_GPT_LOGITS_WEIGHT], NULL,
+                                      run->workspace[ETH_HPP_GPT_RIGHT]);
+}
+
+static void head_forward(const struct eth_hpp_gpt_layer *layer, const struct eth_hpp_gpt_run *run,
+                         const void *input)
+{
+    void *normed = run->workspace[ETH_HPP_GPT_LEFT];
+    norm(layer, run, ETH_HPP_GPT_NORM_WEIGHT, ETH_HPP_GPT_NORM1_MEAN, input, normed);
+    head_logits(layer, run, normed);
+    run->kernels->ops->cross_entropy_forward(
+        run->kernels->state, rows_of(run), run->shape.vocabulary, run->workspace[ETH_HPP_GPT_RIGHT],
+        run->targets, run->loss);
+}
+
+static void head_backward(const struct eth_hpp_gpt_layer *layer, const struct eth_hpp_gpt_run *run,
+                          const void *input, void *gradient)
+{
+    const struct eth_hpp_kernels_ops *op = run->kernels->ops;
+    const struct eth_hpp_linear shape = logits_of(run);
+    void *left = run->workspace[ETH_HPP_GPT_LEFT], *logits = run->workspace[ETH_HPP_GPT_RIGHT];
+
+    norm(layer, run, ETH_HPP_GPT_NORM_WEIGHT, ETH_HPP_GPT_NORM1_MEAN, input, left);
+    if (!run->logits_held)
+        head_logits(layer, run, left);
+    op->cross_entropy_backward(run->kernels->state, rows_of(run), run->shape.vocabulary, logits,
+                               run->targets);
+    op->linear_backward_weight(run->kernels->state, &shape, logits, left,
+                               layer->gradients[ETH_HPP_GPT_LOGITS_WEIGHT], NULL);
+    op->linear_backward_input(run->kernels->state, &shape, logits,
+                              layer->weights[ETH_HPP_GPT_LOGITS_WEIGHT], left);
+    op->zero(run->kernels->state, gradient, hidden_bytes(run));
+    norm_backward(layer, run, ETH_HPP_GPT_NORM_WEIGHT, ETH_HPP_GPT_NORM1_MEAN, left, input,
+                  gradient);
+}
+
+/* ---- by kind ---- */
+
+void eth_hpp_gpt_layer_forward(const struct eth_hpp_gpt_layer *layer,
+                               const struct eth_hpp_gpt_run *run, const void *input, void *output)
+{
+    switch (layer->kind) {
+    case ETH_HPP_GPT_EMBEDDING:
+        run->kernels->ops->embedding_forward(
+            run->kernels->state, rows_of(run), run->shape.sequence, run->shape.hidden, run->tokens,
+            layer->weights[ETH_HPP_GPT_TOKENS], layer->weights[ETH_HPP_GPT_POSITIONS], output);
+        break;
+    case ETH_HPP_GPT_DECODER:
+        decoder_forward(layer, run, input, output);
+        break;
+    case ETH_HPP_GPT_HEAD:
+        head_forward(layer, run, input);
+        break;
+    }
+}
+
+void eth_hpp_gpt_layer_recompute(const struct eth_hpp_gpt_layer *layer,
+                                 const struct eth_hpp_gpt_run *run, const void *input)
+{
+    /* The embedding saves nothing, and the head's backward makes its norm again anyway. */
+    if (layer->kind == ETH_HPP_GPT_DECODER)
+        decoder_saved(layer, run, input);
+}
+
+void eth_hpp_gpt_layer_backward(const struct eth_hpp_gpt_layer *layer,
+                                const struct eth_hpp_gpt_run *run, const void *input,
+                                void *gradient)
+{
+    switch (layer->kind) {
+    case ETH_HPP_GPT_EMBEDDING:
+        run->kernels->ops->embedding_backward(run->kernels->state, rows_of(run),
+                                              run->shape.sequence, run->shape.hidden, run->tokens,
+                                              gradient, layer->gradients[ETH_HPP_GPT_TOKENS],
+                                              layer->gradients[ETH_HPP_GPT_POSITIONS]);
+        break;
+    case ETH_HPP_GPT_DECODER:
+        mlp_backward(layer, run, gradient);
+        attention_backward(layer, run, input, gradient);
+        break;
+    case ETH_HPP_GPT_HEAD:
+        head_backward(layer, run, input, gradient);
+        break;
+    }
+}

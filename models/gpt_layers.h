@@ -1,0 +1,44 @@
+/*
+ * One layer of GPT-2, forward and backward, on tensor operations alone. Training and calibration
+ * both run layers through here, so what is measured is what is run.
+ */
+#ifndef ETH_HPP_MODELS_GPT_LAYERS_H
+#define ETH_HPP_MODELS_GPT_LAYERS_H
+
+#include "models/gpt_tensors.h"
+
+struct eth_hpp_gpt_layer {
+    enum eth_hpp_gpt_kind kind;
+    void *weights[ETH_HPP_GPT_LAYER_TENSORS]; /* by the indices of gpt_tensors.h */
+    void *gradients[ETH_HPP_GPT_LAYER_TENSORS];
+};
+
+/* What a layer runs on. Memory is the caller's, sized by gpt_memory.h for at least `samples`. */
+struct eth_hpp_gpt_run {
+    const struct eth_hpp_kernels *kernels;
+    struct eth_hpp_gpt_shape shape;
+    size_t samples;
+    const int32_t *tokens;  /* embedding */
+    const int32_t *targets; /* head */
+    double *loss;           /* head: two values are added to */
+    bool logits_held;       /* head: ETH_HPP_GPT_RIGHT still has this micro-batch's logits */
+    void *saved[ETH_HPP_GPT_SAVED_COUNT]; /* ETH_HPP_GPT_INPUT is not used: inputs are passed */
+    void *workspace[ETH_HPP_GPT_WORKSPACE_COUNT];
+};
+
+/* input and output: samples x sequence x hidden values; the embedding has no input, the head no
+ * output. Fills run->saved, and leaves the head's logits in the workspace. */
+void eth_hpp_gpt_layer_forward(const struct eth_hpp_gpt_layer *layer,
+                               const struct eth_hpp_gpt_run *run, const void *input, void *output);
+
+/* Fills run->saved again from the input, without what backward does not need. */
+void eth_hpp_gpt_layer_recompute(const struct eth_hpp_gpt_layer *layer,
+                                 const struct eth_hpp_gpt_run *run, const void *input);
+
+/* In place: turns the gradient of the layer's output into that of its input (the head only writes
+ * it; the embedding only reads it). Adds to the layer's gradients. */
+void eth_hpp_gpt_layer_backward(const struct eth_hpp_gpt_layer *layer,
+                                const struct eth_hpp_gpt_run *run, const void *input,
+                                void *gradient);
+
+#endif

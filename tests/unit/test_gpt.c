@@ -1,0 +1,444 @@
+/* The built-in GPT, in double: gradients, and that the split into stages and batches is no matter.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+
+#define ETH_HPP_CPU_FLOAT64
+#include "kernels/cpu/cpu.h"
+#include "model/gpt_memory.h"
+#include "models/gpt.h"
+#include "tests/unit/gradient_check.h"
+#include "tests/unit/stage_context.h"
+
+enum { VOCABULARY = 11, SEQUENCE = 6, HIDDEN = 8, LAYERS = 4, SAMPLES = 4 };
+
+static const struct eth_hpp_model tiny = {.name = "tiny",
+                                          .family = ETH_HPP_GPT2,
+                                          .vocabulary = VOCABULARY,
+                                          .context = 8,
+                                          .decoders = LAYERS - 2,
+                                          .hidden = HIDDEN,
+                                          .inner = 4 * HIDDEN,
+                                          .heads = 2,
+                                          .key_value_heads = 2,
+                                          .head_size = HIDDEN / 2,
+                                          .tied = true};
+
+static struct eth_hpp_kernels *kernels;
+
+static int open_kernels(void **state)
+{
+    (void)state;
+    return eth_hpp_cpu64_create(&kernels, NULL) == ETH_HPP_OK ? 0 : -1;
+}
+
+static int close_kernels(void **state)
+{
+    (void)state;
+    eth_hpp_kernels_destroy(kernels);
+    return 0;
+}
+
+/* Sample n: tokens that count on from n, every fifth target not counted. */
+static enum eth_hpp_status counting_sample(void *data, int64_t number, int32_t *tokens,
+                                           int32_t *targets, struct eth_hpp_error *err)
+{
+    (void)data;
+    (void)err;
+    for (int i = 0; i < SEQUENCE; i++) {
+        tokens[i] = (int32_t)((number * 5 + i * i) % VOCABULARY);
+        targets[i] = (i + number) % 5 == 4 ? -1 : (int32_t)((number * 3 + i) % VOCABULARY);
+    }
+    return ETH_HPP_OK;
+}
+
+/* ---- a stage with its model ---- */
+
+struct stage {
+    struct eth_hpp_context context;
+    struct eth_hpp_gpt *gpt;
+};
+
+static struct stage *stage_open(const struct eth_hpp_model *model, int first, int end, int samples,
+                                int in_flight, bool recompute)
+{
+    struct stage *stage = calloc(1, sizeof(*stage));
+    assert_non_null(stage);
+    stage->context.kernels = kernels;
+    stage->context.assignment = (struct eth_hpp_assignment){.world_size = 1,
+                                                            .stages = 1,
+                                                            .first_layer = first,
+                                                            .end_layer = end,
+                                                            .layers = LAYERS,
+                                                            .samples = samples,
+                                                            .micro_batches = in_flight,
+                                                            .in_flight = in_flight,
+                                                            .recompute = recompute,
+                                                            .sequence_length = SEQUENCE,
+                                                            .global_batch = SAMPLES};
+    const struct eth_hpp_gpt_options options = {
+        .model = model, .seed = 5, .sample = counting_sample};
+    struct eth_hpp_error err = {0};
+    if (eth_hpp_gpt_create(&stage->context, &options, &stage->gpt, &err) != ETH_HPP_OK)
+        fail_msg("%s", err.text);
+    return stage;
+}
+
+static void stage_close(struct stage *stage)
+{
+    eth_hpp_gpt_destroy(stage->gpt);
+    stage_context_close(&stage->context);
+    free(stage);
+}
+
+/* A micro-batch with its own data. */
+struct batch {
+    struct eth_hpp_micro_batch view;
+    int32_t tokens[SAMPLES * SEQUENCE], targets[SAMPLES * SEQUENCE];
+};
+
+static struct batch batch_of(struct stage *stage, int index, int64_t first_sample, int samples,
+                             double loss[2])
+{
+    struct batch batch = {.view = {.index = index,
+                                   .slot = index,
+                                   .first_sample = first_sample,
+                                   .samples = samples,
+                                   .loss = loss}};
+    for (int i = 0; i < samples; i++)
+        assert_int_equal(stage->context.ops.sample(stage->context.user, first_sample + i,
+                                                   batch.tokens + i * SEQUENCE,
+                                                   batch.targets + i * SEQUENCE, NULL),
+                         ETH_HPP_OK);
+    return batch;
+}
+
+static void run_forward(struct stage *stage, struct batch *batch, const void *input, void *output)
+{
+    batch->view.tokens = batch->tokens;
+    batch->view.targets = batch->targets;
+    assert_int_equal(
+        stage->context.ops.forward(stage->context.user, &batch->view, input, output, NULL),
+        ETH_HPP_OK);
+}
+
+static void run_backward(struct stage *stage, struct batch *batch, const void *input,
+                         const void *output_gradient, void *input_gradient)
+{
+    if (stage->context.assignment.recompute) {
+        batch->view.replay = true;
+        run_forward(stage, batch, input, NULL);
+        batch->view.replay = false;
+    }
+    assert_int_equal(stage->context.ops.backward(stage->context.user, &batch->view, input,
+                                                 output_gradient, input_gradient, NULL),
+                     ETH_HPP_OK);
+}
+
+/* The whole model on SAMPLES samples at once; gradients stay in the stage. */
+static double whole_loss(void *at)
+{
+    struct stage *stage = at;
+    double loss[2] = {0, 0};
+    struct batch batch = batch_of(stage, 0, 0, SAMPLES, loss);
+    run_forward(stage, &batch, NULL, NULL);
+    return loss[0];
+}
+
+static struct stage *whole_with_gradients(const struct eth_hpp_model *model, double loss[2])
+{
+    struct stage *stage = stage_open(model, 0, LAYERS, SAMPLES, 1, false);
+    struct batch batch = batch_of(stage, 0, 0, SAMPLES, loss);
+    loss[0] = loss[1] = 0;
+    run_forward(stage, &batch, NULL, NULL);
+    run_backward(stage, &batch, NULL, NULL, NULL);
+    return stage;
+}
+
+/* Every tensor of `part` against the whole model's. */
+static void assert_same_gradients(const struct stage *whole, const struct stage *part)
+{
+    for (size_t i = 0; i < part->context.count; i++) {
+        const struct eth_hpp_tensor *tensor = &part->context.tensors[i];
+        const size_t w = stage_context_find(&whole->context, tensor->name);
+        const double *expected = whole->context.gradients[w], *got = part->context.gradients[i];
+        for (size_t k = 0; k < tensor->count; k++)
+            if (!(fabs(expected[k] - got[k]) <= 1e-12 * (1 + fabs(expected[k]))))
+                fail_msg("%s[%zu]: %.17g, expected %.17g", tensor->name, k, got[k], expected[k]);
+    }
+}
+
+/* ---- tests ---- */
+
+static void gradients_follow_the_loss(void **state)
+{
+    (void)state;
+    double loss[2];
+    struct stage *stage = whole_with_gradients(&tiny, loss);
+    for (size_t i = 0; i < stage->context.count; i++)
+        gradient_check(stage->context.tensors[i].name, whole_loss, stage, stage->context.weights[i],
+                       stage->context.tensors[i].count, stage->context.gradients[i]);
+    stage_close(stage);
+}
+
+static void an_untied_head_has_its_own_gradient(void **state)
+{
+    (void)state;
+    struct eth_hpp_model untied = tiny;
+    untied.tied = false;
+    double loss[2];
+    struct stage *stage = whole_with_gradients(&untied, loss);
+    for (size_t i = 0; i < stage->context.count; i++)
+        assert_null(stage->context.tensors[i].tied);
+    const size_t head = stage_context_find(&stage->context, "lm_head.weight");
+    const size_t tokens = stage_context_find(&stage->context, "wte.weight");
+    gradient_check("head", whole_loss, stage, stage->context.weights[head], VOCABULARY * HIDDEN,
+                   stage->context.gradients[head]);
+    gradient_check("tokens", whole_loss, stage, stage->context.weights[tokens], VOCABULARY * HIDDEN,
+                   stage->context.gradients[tokens]);
+    stage_close(stage);
+}
+
+static void the_first_loss_is_that_of_chance(void **state)
+{
+    (void)state;
+    double loss[2];
+    struct stage *stage = whole_with_gradients(&tiny, loss);
+    assert_true(loss[1] == 20);
+    assert_true(fabs(loss[0] / loss[1] - log(VOCABULARY)) < 0.1);
+    for (int l = 0; l < LAYERS; l++)
+        assert_int_equal(stage->context.done[l], 1);
+    stage_close(stage);
+}
+
+static void a_split_batch_sums_to_the_whole(void **state)
+{
+    (void)state;
+    double loss[2], whole[2];
+    struct stage *expected = whole_with_gradients(&tiny, whole);
+    for (int recompute = 0; recompute <= 1; recompute++) {
+        struct stage *stage = stage_open(&tiny, 0, LAYERS, 3, 2, recompute);
+        loss[0] = loss[1] = 0;
+        struct batch one = batch_of(stage, 0, 0, 1, loss);
+        struct batch three = batch_of(stage, 1, 1, 3, loss);
+        run_forward(stage, &one, NULL, NULL);
+        run_forward(stage, &three, NULL, NULL);
+        run_backward(stage, &one, NULL, NULL, NULL);
+        run_backward(stage, &three, NULL, NULL, NULL);
+        assert_true(fabs(loss[0] - whole[0]) < 1e-12 * whole[0]);
+        assert_true(loss[1] == whole[1]);
+        assert_same_gradients(expected, stage);
+        stage_close(stage);
+    }
+    stage_close(expected);
+}
+
+static void stages_hand_over_what_the_whole_computes(void **state)
+{
+    (void)state;
+    double whole[2];
+    struct stage *expected = whole_with_gradients(&tiny, whole);
+    const size_t bytes = SAMPLES * SEQUENCE * HIDDEN * sizeof(double);
+    double *passed = malloc(bytes), *gradient = malloc(bytes);
+    for (int cut = 1; cut < LAYERS; cut++)
+        for (int recompute = 0; recompute <= 1; recompute++) {
+            double loss[2] = {0, 0};
+            struct stage *first = stage_open(&tiny, 0, cut, SAMPLES, 1, recompute);
+            struct stage *last = stage_open(&tiny, cut, LAYERS, SAMPLES, 1, recompute);
+            assert_int_equal(first->context.input_bytes, 0);
+            assert_int_equal(first->context.output_bytes, bytes / SAMPLES);
+            assert_int_equal(last->context.input_bytes, bytes / SAMPLES);
+            assert_int_equal(last->context.output_bytes, 0);
+            struct batch batch = batch_of(first, 0, 0, SAMPLES, loss);
+            run_forward(first, &batch, NULL, passed);
+            run_forward(last, &batch, passed, NULL);
+            run_backward(last, &batch, passed, NULL, gradient);
+            run_backward(first, &batch, NULL, gradient, NULL);
+            assert_true(loss[0] == whole[0] && loss[1] == whole[1]);
+
+            /* the tied gradient is the sum of what its holders have */
+            double *one =
+                first->context.gradients[stage_context_find(&first->context, "wte.weight")];
+            double *other =
+                last->context.gradients[stage_context_find(&last->context, "wte.weight")];
+            for (size_t i = 0; i < VOCABULARY * HIDDEN; i++)
+                one[i] = other[i] = one[i] + other[i];
+            assert_same_gradients(expected, first);
+            assert_same_gradients(expected, last);
+            stage_close(first);
+            stage_close(last);
+        }
+    free(passed);
+    free(gradient);
+    stage_close(expected);
+}
+
+static void memory_is_what_planning_predicts(void **state)
+{
+    (void)state;
+    const struct eth_hpp_gpt_shape shape = {.vocabulary = VOCABULARY,
+                                            .hidden = HIDDEN,
+                                            .inner = 4 * HIDDEN,
+                                            .heads = 2,
+                                            .sequence = SEQUENCE,
+                                            .value_bytes = sizeof(double),
+                                            .sum_bytes = sizeof(double)};
+    const size_t input = SEQUENCE * HIDDEN * sizeof(double);
+    const size_t decoder = eth_hpp_gpt_saved_bytes(&shape, ETH_HPP_GPT_DECODER);
+    const size_t head = eth_hpp_gpt_saved_bytes(&shape, ETH_HPP_GPT_HEAD);
+    const size_t work = eth_hpp_gpt_workspace_bytes(&shape, ETH_HPP_GPT_DECODER);
+
+    struct stage *plain = stage_open(&tiny, 0, LAYERS, 3, 2, false);
+    assert_int_equal(plain->context.allocated_bytes, 3 * (2 * (2 * decoder + head) + work));
+    stage_close(plain);
+
+    struct stage *lean = stage_open(&tiny, 0, LAYERS, 3, 2, true);
+    assert_int_equal(lean->context.allocated_bytes, 3 * (2 * 3 * input + decoder + work));
+    stage_close(lean);
+}
+
+static void owners_start_from_the_same_weights(void **state)
+{
+    (void)state;
+    struct stage *whole = stage_open(&tiny, 0, LAYERS, 1, 1, false);
+    struct stage *part = stage_open(&tiny, 2, LAYERS, 2, 1, false);
+    for (size_t i = 0; i < part->context.count; i++) {
+        const struct eth_hpp_tensor *tensor = &part->context.tensors[i];
+        const size_t w = stage_context_find(&whole->context, tensor->name);
+        assert_memory_equal(part->context.weights[i], whole->context.weights[w],
+                            tensor->count * sizeof(double));
+    }
+    stage_close(whole);
+    stage_close(part);
+}
+
+static void tensors_have_their_names_and_sizes(void **state)
+{
+    (void)state;
+    struct stage *stage = stage_open(&tiny, 0, LAYERS, 1, 1, false);
+    size_t parameters = 0;
+    for (size_t i = 0; i < stage->context.count; i++)
+        parameters += stage->context.tensors[i].count;
+    double expected = eth_hpp_model_tied_parameters(&tiny);
+    for (int l = 0; l < LAYERS; l++)
+        expected += eth_hpp_model_parameters(&tiny, eth_hpp_model_kind(&tiny, l));
+    assert_true((double)parameters == expected);
+    const struct eth_hpp_tensor *qkv =
+        &stage->context.tensors[stage_context_find(&stage->context, "h.1.attn.c_attn.weight")];
+    assert_int_equal(qkv->layer, 2);
+    assert_true(qkv->weight_decay);
+    const struct eth_hpp_tensor *bias =
+        &stage->context.tensors[stage_context_find(&stage->context, "h.0.mlp.c_fc.bias")];
+    assert_false(bias->weight_decay);
+    const struct eth_hpp_tensor *tokens =
+        &stage->context.tensors[stage_context_find(&stage->context, "wte.weight")];
+    assert_string_equal(tokens->tied, "token-embedding");
+    stage_close(stage);
+}
+
+/* ---- refusals ---- */
+
+static enum eth_hpp_status alien_sample(void *data, int64_t number, int32_t *tokens,
+                                        int32_t *targets, struct eth_hpp_error *err)
+{
+    const int32_t *alien = data; /* a token and a target */
+    enum eth_hpp_status status = counting_sample(NULL, number, tokens, targets, err);
+    tokens[3] = alien[0];
+    targets[4] = alien[1];
+    return status;
+}
+
+static void tokens_outside_the_vocabulary_are_refused(void **state)
+{
+    (void)state;
+    static const int32_t aliens[][2] = {{VOCABULARY, 0}, {-1, 0}, {0, VOCABULARY}, {0, -2}};
+    for (size_t i = 0; i < sizeof(aliens) / sizeof(aliens[0]); i++) {
+        int32_t alien[2] = {aliens[i][0], aliens[i][1]}, tokens[SEQUENCE], targets[SEQUENCE];
+        struct eth_hpp_context context = {.kernels = kernels,
+                                          .assignment = {.end_layer = LAYERS,
+                                                         .layers = LAYERS,
+                                                         .samples = 1,
+                                                         .in_flight = 1,
+                                                         .sequence_length = SEQUENCE}};
+        const struct eth_hpp_gpt_options options = {
+            .model = &tiny, .sample = alien_sample, .data = alien};
+        struct eth_hpp_gpt *gpt;
+        struct eth_hpp_error err = {0};
+        assert_int_equal(eth_hpp_gpt_create(&context, &options, &gpt, &err), ETH_HPP_OK);
+        assert_int_equal(context.ops.sample(context.user, 17, tokens, targets, &err),
+                         ETH_HPP_ERR_INPUT);
+        assert_non_null(strstr(err.text, "sample 17"));
+        assert_non_null(strstr(err.text, "vocabulary of 11"));
+        eth_hpp_gpt_destroy(gpt);
+        stage_context_close(&context);
+    }
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    struct eth_hpp_model llama = tiny;
+    llama.family = ETH_HPP_LLAMA;
+    const struct eth_hpp_assignment fits = {.end_layer = LAYERS,
+                                            .layers = LAYERS,
+                                            .samples = 1,
+                                            .in_flight = 1,
+                                            .sequence_length = SEQUENCE};
+    struct eth_hpp_assignment deeper = fits, longer = fits;
+    deeper.layers = LAYERS + 1;
+    longer.sequence_length = 9;
+    const struct {
+        const struct eth_hpp_model *model;
+        const struct eth_hpp_assignment *assignment;
+        enum eth_hpp_status status;
+        const char *text;
+    } cases[] = {{&llama, &fits, ETH_HPP_ERR_UNSUPPORTED, "family llama"},
+                 {&tiny, &deeper, ETH_HPP_ERR_INPUT, "5 layers, model tiny has 4"},
+                 {&tiny, &longer, ETH_HPP_ERR_INPUT, "sequence length 9"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct eth_hpp_context context = {.kernels = kernels, .assignment = *cases[i].assignment};
+        const struct eth_hpp_gpt_options options = {.model = cases[i].model,
+                                                    .sample = counting_sample};
+        struct eth_hpp_gpt *gpt = NULL;
+        struct eth_hpp_error err = {0};
+        assert_int_equal(eth_hpp_gpt_create(&context, &options, &gpt, &err), cases[i].status);
+        assert_null(gpt);
+        if (strstr(err.text, cases[i].text) == NULL)
+            fail_msg("\"%s\" lacks \"%s\"", err.text, cases[i].text);
+    }
+}
+
+static void idle_ranks_hold_nothing(void **state)
+{
+    (void)state;
+    struct eth_hpp_context context = {.assignment = {.idle = true}};
+    const struct eth_hpp_gpt_options options = {.model = &tiny, .sample = counting_sample};
+    struct eth_hpp_gpt *gpt = NULL;
+    assert_int_equal(eth_hpp_gpt_create(&context, &options, &gpt, NULL), ETH_HPP_OK);
+    assert_int_equal(context.count, 0);
+    assert_int_equal(context.allocations, 0);
+    eth_hpp_gpt_destroy(gpt);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_follow_the_loss),
+        cmocka_unit_test(an_untied_head_has_its_own_gradient),
+        cmocka_unit_test(the_first_loss_is_that_of_chance),
+        cmocka_unit_test(a_split_batch_sums_to_the_whole),
+        cmocka_unit_test(stages_hand_over_what_the_whole_computes),
+        cmocka_unit_test(memory_is_what_planning_predicts),
+        cmocka_unit_test(owners_start_from_the_same_weights),
+        cmocka_unit_test(tensors_have_their_names_and_sizes),
+        cmocka_unit_test(tokens_outside_the_vocabulary_are_refused),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(idle_ranks_hold_nothing),
+    };
+    return cmocka_run_group_tests(tests, open_kernels, close_kernels);
+}
