@@ -288,18 +288,6 @@ static enum eth_hpp_status check(const struct eth_hpp_model *model,
     return ETH_HPP_OK;
 }
 
-static struct eth_hpp_gpt_shape shape_of(const struct eth_hpp_model *model, int sequence,
-                                         const struct eth_hpp_kernels *kernels)
-{
-    return (struct eth_hpp_gpt_shape){.vocabulary = (size_t)model->vocabulary,
-                                      .hidden = (size_t)model->hidden,
-                                      .inner = (size_t)model->inner,
-                                      .heads = (size_t)model->heads,
-                                      .sequence = (size_t)sequence,
-                                      .value_bytes = kernels->value_bytes,
-                                      .sum_bytes = kernels->sum_bytes};
-}
-
 enum eth_hpp_status eth_hpp_gpt_create(struct eth_hpp_context *context,
                                        const struct eth_hpp_gpt_options *options,
                                        struct eth_hpp_gpt **gpt, struct eth_hpp_error *err)
@@ -320,7 +308,8 @@ enum eth_hpp_status eth_hpp_gpt_create(struct eth_hpp_context *context,
     made->count = part->idle ? 0 : part->end_layer - part->first_layer;
     if (!part->idle) {
         made->run.kernels = eth_hpp_get_kernels(context);
-        made->run.shape = shape_of(&made->model, part->sequence_length, made->run.kernels);
+        made->run.shape =
+            eth_hpp_gpt_layer_shape(&made->model, part->sequence_length, made->run.kernels);
     }
     made->layers = calloc((size_t)made->count + 1, sizeof(*made->layers));
     if (made->layers == NULL) {

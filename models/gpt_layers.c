@@ -3,6 +3,18 @@
 /* GPT-2's layer_norm_epsilon. */
 static const double EPSILON = 1e-5;
 
+struct eth_hpp_gpt_shape eth_hpp_gpt_layer_shape(const struct eth_hpp_model *model, int sequence,
+                                                 const struct eth_hpp_kernels *kernels)
+{
+    return (struct eth_hpp_gpt_shape){.vocabulary = (size_t)model->vocabulary,
+                                      .hidden = (size_t)model->hidden,
+                                      .inner = (size_t)model->inner,
+                                      .heads = (size_t)model->heads,
+                                      .sequence = (size_t)sequence,
+                                      .value_bytes = kernels->value_bytes,
+                                      .sum_bytes = kernels->sum_bytes};
+}
+
 static size_t rows_of(const struct eth_hpp_gpt_run *run)
 {
     return run->samples * run->shape.sequence;

@@ -26,6 +26,10 @@ struct eth_hpp_gpt_run {
     void *workspace[ETH_HPP_GPT_WORKSPACE_COUNT];
 };
 
+/* The sizes of a model's layers on these kernels. */
+struct eth_hpp_gpt_shape eth_hpp_gpt_layer_shape(const struct eth_hpp_model *model, int sequence,
+                                                 const struct eth_hpp_kernels *kernels);
+
 /* input and output: samples x sequence x hidden values; the embedding has no input, the head no
  * output. Fills run->saved, and leaves the head's logits in the workspace. */
 void eth_hpp_gpt_layer_forward(const struct eth_hpp_gpt_layer *layer,

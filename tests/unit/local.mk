@@ -36,6 +36,10 @@ tests_unit_test_gpt_SOURCES = tests/unit/test_gpt.c tests/unit/gradient_check.h 
 	tests/unit/stage_context.h
 tests_unit_test_gpt_CFLAGS = $(AM_CFLAGS) $(OPENBLAS_CFLAGS)
 tests_unit_test_gpt_LDADD = libmodels.la libkernels64.la libkernels.la libbase.la $(CMOCKA_LIBS)
+
+unit_tests += tests/unit/test_gpt_measure
+tests_unit_test_gpt_measure_SOURCES = tests/unit/test_gpt_measure.c
+tests_unit_test_gpt_measure_LDADD = libmodels.la libkernels.la libbase.la $(CMOCKA_LIBS)
 endif
 unit_tests += tests/unit/test_inventory
 tests_unit_test_inventory_SOURCES = tests/unit/test_inventory.c

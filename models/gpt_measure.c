@@ -1,0 +1,174 @@
+#include "models/gpt_measure.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "models/gpt_layers.h"
+
+/* All device memory is one allocation, and these are its parts. */
+struct eth_hpp_gpt_measure {
+    struct eth_hpp_model model;
+    struct eth_hpp_gpt_layer layer;
+    struct eth_hpp_gpt_run run;
+    size_t largest; /* index of the largest tensor */
+    void *memory, *moments[2], *input, *output, *gradient;
+};
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* Hands out the next part of the memory; with a NULL base it only counts. */
+static void *part(char *base, size_t *used, size_t bytes)
+{
+    void *memory = base == NULL ? NULL : base + *used;
+    *used += (bytes + 63) / 64 * 64;
+    return memory;
+}
+
+/* Lays everything out from base on; returns the bytes it takes. */
+static size_t lay_out(struct eth_hpp_gpt_measure *m, char *base, size_t samples)
+{
+    const struct eth_hpp_gpt_shape *shape = &m->run.shape;
+    const size_t hidden = samples * shape->sequence * shape->hidden * shape->value_bytes;
+    const size_t tokens = samples * shape->sequence * sizeof(int32_t);
+    size_t used = 0, most = 0;
+    for (size_t i = 0; i < eth_hpp_gpt_tensor_count(m->layer.kind); i++) {
+        const size_t count = eth_hpp_gpt_tensor_size(&m->model, m->layer.kind, i);
+        m->layer.weights[i] = part(base, &used, count * shape->sum_bytes);
+        m->layer.gradients[i] = part(base, &used, count * shape->sum_bytes);
+        if (most < count) {
+            most = count;
+            m->largest = i;
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        m->moments[i] = part(base, &used, most * shape->sum_bytes);
+    /* written like master weights, whose elements are no smaller than values */
+    m->input = part(base, &used, hidden / shape->value_bytes * shape->sum_bytes);
+    m->output = part(base, &used, hidden);
+    m->gradient = part(base, &used, hidden);
+    m->run.tokens = part(base, &used, tokens);
+    m->run.targets = m->run.tokens; /* any numbers within the vocabulary will do */
+    m->run.loss = part(base, &used, 2 * sizeof(double));
+    for (int b = 0; b < ETH_HPP_GPT_SAVED_COUNT; b++)
+        m->run.saved[b] = part(
+            base, &used,
+            samples * eth_hpp_gpt_saved_buffer(shape, m->layer.kind, (enum eth_hpp_gpt_saved)b));
+    for (int b = 0; b < ETH_HPP_GPT_WORKSPACE_COUNT; b++)
+        m->run.workspace[b] =
+            part(base, &used,
+                 samples * eth_hpp_gpt_workspace_buffer(shape, m->layer.kind,
+                                                        (enum eth_hpp_gpt_workspace)b));
+    return used;
+}
+
+/* Ordinary numbers, since zeros and subnormals are not as fast as others. */
+static void fill_in(struct eth_hpp_gpt_measure *m, size_t samples, size_t bytes)
+{
+    const struct eth_hpp_kernels *kernels = m->run.kernels;
+    const size_t hidden = samples * m->run.shape.sequence * m->run.shape.hidden;
+    kernels->ops->zero(kernels->state, m->memory, bytes);
+    for (size_t i = 0; i < eth_hpp_gpt_tensor_count(m->layer.kind); i++)
+        eth_hpp_gpt_tensor_initialise(kernels, &m->model, m->layer.kind, 1, i, 1,
+                                      m->layer.weights[i]);
+    kernels->ops->random_normal(kernels->state, hidden, 1, UINT64_MAX, 1, m->input);
+}
+
+enum eth_hpp_status eth_hpp_gpt_measure_open(const struct eth_hpp_kernels *kernels,
+                                             const struct eth_hpp_model *model,
+                                             enum eth_hpp_kind kind, int sequence, int samples,
+                                             struct eth_hpp_gpt_measure **measure,
+                                             struct eth_hpp_error *err)
+{
+    if (model->family != ETH_HPP_GPT2)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
+                                 "model %s is of family %s; only gpt2 can be measured", model->name,
+                                 eth_hpp_family_name(model->family));
+    struct eth_hpp_gpt_measure *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return eth_hpp_error_memory(err, "calibration");
+    made->model = *model;
+    made->layer.kind = (enum eth_hpp_gpt_kind)kind;
+    made->run = (struct eth_hpp_gpt_run){
+        .kernels = kernels, .shape = eth_hpp_gpt_layer_shape(model, sequence, kernels)};
+    const size_t bytes = lay_out(made, NULL, (size_t)samples);
+    enum eth_hpp_status status = kernels->ops->allocate(kernels->state, bytes, &made->memory, err);
+    if (status != ETH_HPP_OK) {
+        free(made);
+        return eth_hpp_error_prefix(err, "calibration of %s on %d samples", eth_hpp_kind_name(kind),
+                                    samples);
+    }
+    lay_out(made, made->memory, (size_t)samples);
+    fill_in(made, (size_t)samples, bytes);
+    *measure = made;
+    return ETH_HPP_OK;
+}
+
+void eth_hpp_gpt_measure_close(struct eth_hpp_gpt_measure *measure)
+{
+    if (measure == NULL)
+        return;
+    measure->run.kernels->ops->release(measure->run.kernels->state, measure->memory);
+    free(measure);
+}
+
+enum eth_hpp_status eth_hpp_gpt_measure_layer(struct eth_hpp_gpt_measure *measure, int samples,
+                                              double *forward_s, double *backward_s,
+                                              struct eth_hpp_error *err)
+{
+    const struct eth_hpp_kernels *kernels = measure->run.kernels;
+    const struct eth_hpp_gpt_shape *shape = &measure->run.shape;
+    const size_t bytes = (size_t)samples * shape->sequence * shape->hidden * shape->value_bytes;
+    struct eth_hpp_gpt_run run = measure->run;
+    run.samples = (size_t)samples;
+    run.logits_held = true; /* as in 1F1B */
+    kernels->ops->copy(kernels->state, measure->gradient, measure->input, bytes);
+    enum eth_hpp_status status = kernels->ops->synchronize(kernels->state, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    const double start = now();
+    eth_hpp_gpt_layer_forward(&measure->layer, &run, measure->input, measure->output);
+    status = kernels->ops->synchronize(kernels->state, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    const double middle = now();
+    eth_hpp_gpt_layer_backward(&measure->layer, &run, measure->input, measure->gradient);
+    status = kernels->ops->synchronize(kernels->state, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    *forward_s = middle - start;
+    *backward_s = now() - middle;
+    return ETH_HPP_OK;
+}
+
+enum eth_hpp_status eth_hpp_gpt_measure_optimizer(struct eth_hpp_gpt_measure *measure,
+                                                  double *s_per_parameter,
+                                                  struct eth_hpp_error *err)
+{
+    const struct eth_hpp_kernels *kernels = measure->run.kernels;
+    const size_t count =
+        eth_hpp_gpt_tensor_size(&measure->model, measure->layer.kind, measure->largest);
+    const struct eth_hpp_adamw settings = {.learning_rate = 1e-4,
+                                           .beta1 = 0.9,
+                                           .beta2 = 0.95,
+                                           .epsilon = 1e-8,
+                                           .weight_decay = 0.1,
+                                           .gradient_scale = 1,
+                                           .step = 1};
+    enum eth_hpp_status status = kernels->ops->synchronize(kernels->state, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    const double start = now();
+    kernels->ops->adamw(
+        kernels->state, count, &settings, measure->layer.gradients[measure->largest],
+        measure->layer.weights[measure->largest], measure->moments[0], measure->moments[1]);
+    status = kernels->ops->synchronize(kernels->state, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    *s_per_parameter = (now() - start) / (double)count;
+    return ETH_HPP_OK;
+}
