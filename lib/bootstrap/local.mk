@@ -4,7 +4,7 @@ libbootstrap_la_SOURCES = \
 	lib/bootstrap/component.h \
 	lib/bootstrap/single.c
 libbootstrap_la_CFLAGS = $(AM_CFLAGS) $(PMIX_CFLAGS)
-libbootstrap_la_LIBADD = libbase.la $(PMIX_LIBS)
+libbootstrap_la_LIBADD = $(PMIX_LIBS)
 if HAVE_PMIX
 libbootstrap_la_SOURCES += lib/bootstrap/pmix.c
 endif

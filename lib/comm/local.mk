@@ -4,7 +4,7 @@ libcomm_la_SOURCES = \
 	lib/comm/component.h \
 	lib/comm/self.c
 libcomm_la_CFLAGS = $(AM_CFLAGS) $(UCX_CFLAGS)
-libcomm_la_LIBADD = libbootstrap.la libbase.la $(UCX_LIBS)
+libcomm_la_LIBADD = $(UCX_LIBS)
 if HAVE_UCX
 libcomm_la_SOURCES += \
 	lib/comm/ucx/ucx.c lib/comm/ucx/ucx.h \

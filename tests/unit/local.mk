@@ -7,7 +7,15 @@ tests_unit_test_base_LDADD = libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_bootstrap
 tests_unit_test_bootstrap_SOURCES = tests/unit/test_bootstrap.c
-tests_unit_test_bootstrap_LDADD = libbootstrap.la $(CMOCKA_LIBS)
+tests_unit_test_bootstrap_LDADD = libbootstrap.la libbase.la $(CMOCKA_LIBS)
+
+unit_tests += tests/unit/test_data
+tests_unit_test_data_SOURCES = tests/unit/test_data.c
+tests_unit_test_data_LDADD = libruntime.la libbase.la $(CMOCKA_LIBS)
+
+unit_tests += tests/unit/test_emulation
+tests_unit_test_emulation_SOURCES = tests/unit/test_emulation.c
+tests_unit_test_emulation_LDADD = libruntime.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
 # Several ranks in one test, emulated by forked processes.
 check_LTLIBRARIES += tests/emulation/libranks.la
@@ -18,7 +26,7 @@ if HAVE_UCX
 unit_tests += tests/unit/test_comm
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c
 tests_unit_test_comm_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
-tests_unit_test_comm_LDADD = tests/emulation/libranks.la libcomm.la $(CMOCKA_LIBS)
+tests_unit_test_comm_LDADD = tests/emulation/libranks.la libcomm.la libbootstrap.la libbase.la $(CMOCKA_LIBS)
 endif
 
 if HAVE_OPENBLAS

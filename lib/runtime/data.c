@@ -1,0 +1,204 @@
+#include "runtime/data.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    HEADER_WORDS = 256,
+    HEADER_BYTES = 4 * HEADER_WORDS,
+    HEADER_MAGIC = 20240520,
+    HEADER_VERSION = 1,
+    BYTE_VOCABULARY = 256,
+    WORD_VOCABULARY = 65536
+};
+
+struct eth_hpp_data {
+    struct eth_hpp_data_options options;
+    void *map;
+    size_t map_bytes;
+    const unsigned char *tokens;
+    int token_bytes;
+    int64_t token_count, sample_count;
+};
+
+static bool has_suffix(const char *path, const char *suffix)
+{
+    size_t length = strlen(path), n = strlen(suffix);
+    return length >= n && strcmp(path + length - n, suffix) == 0;
+}
+
+static enum eth_hpp_status map_file(const char *path, struct eth_hpp_data *data,
+                                    struct eth_hpp_error *err)
+{
+    struct stat info;
+    enum eth_hpp_status status = ETH_HPP_OK;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%s: cannot be opened: %m", path);
+    if (fstat(file, &info) != 0) {
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%s: %m", path);
+    } else if (!S_ISREG(info.st_mode)) {
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%s: is not a regular file", path);
+    } else if (info.st_size == 0) {
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%s: the file is empty", path);
+    } else {
+        data->map_bytes = (size_t)info.st_size;
+        data->map = mmap(NULL, data->map_bytes, PROT_READ, MAP_PRIVATE, file, 0);
+        if (data->map == MAP_FAILED) {
+            data->map = NULL;
+            status = eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%s: cannot be mapped: %m", path);
+        }
+    }
+    close(file);
+    return status;
+}
+
+/* A .bin file: its header, where it has one, must agree with its size. */
+static enum eth_hpp_status read_words(const char *path, struct eth_hpp_data *data,
+                                      struct eth_hpp_error *err)
+{
+    int32_t header[3] = {0};
+    if (data->map_bytes >= sizeof(header))
+        memcpy(header, data->map, sizeof(header));
+    bool headed = header[0] == HEADER_MAGIC;
+    size_t start = headed ? HEADER_BYTES : 0;
+    if (headed && header[1] != HEADER_VERSION)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "%s: its header says version %d, this program reads version %d",
+                                 path, header[1], HEADER_VERSION);
+    if (data->map_bytes < start || (data->map_bytes - start) % 2 != 0)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "%s: is cut off: it has %zu bytes, which is no whole number of "
+                                 "2-byte tokens%s",
+                                 path, data->map_bytes, headed ? " behind a header" : "");
+    data->tokens = (const unsigned char *)data->map + start;
+    data->token_bytes = 2;
+    data->token_count = (int64_t)(data->map_bytes - start) / 2;
+    if (headed && header[2] != data->token_count)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "%s: is cut off or overlong: its header says %d tokens, %lld are "
+                                 "there",
+                                 path, header[2], (long long)data->token_count);
+    return ETH_HPP_OK;
+}
+
+enum eth_hpp_status eth_hpp_data_open(const char *path, const struct eth_hpp_data_options *options,
+                                      struct eth_hpp_data **data, struct eth_hpp_error *err)
+{
+    struct eth_hpp_data *d = calloc(1, sizeof(*d));
+    if (d == NULL)
+        return eth_hpp_error_memory(err, "the data");
+    d->options = *options;
+    enum eth_hpp_status status = map_file(path, d, err);
+    if (status != ETH_HPP_OK)
+        goto fail;
+    if (has_suffix(path, ".bin")) {
+        status = read_words(path, d, err);
+        if (status != ETH_HPP_OK)
+            goto fail;
+    } else {
+        d->tokens = d->map;
+        d->token_bytes = 1;
+        d->token_count = (int64_t)d->map_bytes;
+    }
+    /* The last target of a sample is the first token of the next one. */
+    d->sample_count = (d->token_count - 1) / options->sequence_length;
+    if (d->sample_count < 1) {
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                   "%s: has %lld tokens, a sample of sequence length %d needs %d: "
+                                   "give more data or a shorter sequence",
+                                   path, (long long)d->token_count, options->sequence_length,
+                                   options->sequence_length + 1);
+        goto fail;
+    }
+    *data = d;
+    return ETH_HPP_OK;
+fail:
+    eth_hpp_data_close(d);
+    return status;
+}
+
+void eth_hpp_data_close(struct eth_hpp_data *data)
+{
+    if (data == NULL)
+        return;
+    if (data->map != NULL)
+        munmap(data->map, data->map_bytes);
+    free(data);
+}
+
+int64_t eth_hpp_data_tokens(const struct eth_hpp_data *data)
+{
+    return data->token_count;
+}
+
+int64_t eth_hpp_data_samples(const struct eth_hpp_data *data)
+{
+    return data->sample_count;
+}
+
+int eth_hpp_data_vocabulary(const struct eth_hpp_data *data)
+{
+    return data->token_bytes == 1 ? BYTE_VOCABULARY : WORD_VOCABULARY;
+}
+
+/* The finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection that mixes all bits. */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+/* A permutation of 0 .. count-1 without a table: a Feistel network of four rounds over the smallest
+ * even number of bits that holds count, walked along its cycle until it falls inside (Black and
+ * Rogaway 2002). Any rank finds any sample by its number alone. */
+static int64_t permute(int64_t index, int64_t count, uint64_t key)
+{
+    int half = 1;
+    while (half < 31 && INT64_C(1) << (2 * half) < count)
+        half++;
+    const uint64_t mask = (UINT64_C(1) << half) - 1;
+    uint64_t x = (uint64_t)index;
+    do {
+        uint64_t left = x >> half, right = x & mask;
+        for (uint64_t round = 0; round < 4; round++) {
+            uint64_t next = left ^ (mix(right ^ mix(key + round)) & mask);
+            left = right;
+            right = next;
+        }
+        x = left << half | right;
+    } while (x >= (uint64_t)count);
+    return (int64_t)x;
+}
+
+static int32_t token_at(const struct eth_hpp_data *data, int64_t i)
+{
+    if (data->token_bytes == 1)
+        return data->tokens[i];
+    return data->tokens[2 * i] | data->tokens[2 * i + 1] << 8;
+}
+
+enum eth_hpp_status eth_hpp_data_sample(void *data, int64_t number, int32_t *tokens,
+                                        int32_t *targets, struct eth_hpp_error *err)
+{
+    const struct eth_hpp_data *d = data;
+    const int length = d->options.sequence_length;
+    if (number < 0)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "sample %lld does not exist",
+                                 (long long)number);
+    const int64_t pass = number / d->sample_count;
+    int64_t sample = number % d->sample_count;
+    if (d->options.shuffle)
+        sample = permute(sample, d->sample_count, mix(d->options.seed) + (uint64_t)pass);
+    for (int i = 0; i < length; i++) {
+        tokens[i] = token_at(d, sample * length + i);
+        targets[i] = token_at(d, sample * length + i + 1);
+    }
+    return ETH_HPP_OK;
+}
