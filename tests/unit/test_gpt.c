@@ -186,6 +186,75 @@ static void gradients_follow_the_loss(void **state)
     stage_close(stage);
 }
 
+/* Recorded from Hugging Face's GPT2LMHeadModel (transformers 5.24, torch 2.15, float64, no dropout)
+ * of the same size, on the same samples, with element i of the t-th tensor below set to 0.3 sin(0.7
+ * i + 1.3 t), norms' weights 1 more: cross_entropy(reduction="sum"), and of each gradient g the sum
+ * of g[i] cos(0.3 i + t). */
+static const double RECORDED_LOSS = 61.6147845146281;
+static const struct {
+    const char *name;
+    double gradient;
+} recorded[] = {
+    {"wte.weight", 16.1211348918482},
+    {"wpe.weight", 6.76803464253728},
+    {"h.0.ln_1.weight", 0.980306918250285},
+    {"h.0.ln_1.bias", 1.25209902593444},
+    {"h.0.attn.c_attn.weight", -30.2014637689861},
+    {"h.0.attn.c_attn.bias", -7.03983957717226},
+    {"h.0.attn.c_proj.weight", -1.13770177645828},
+    {"h.0.attn.c_proj.bias", 7.15038139301192},
+    {"h.0.ln_2.weight", 0.472786090358833},
+    {"h.0.ln_2.bias", -0.39403479855458},
+    {"h.0.mlp.c_fc.weight", -0.0792177449425666},
+    {"h.0.mlp.c_fc.bias", 0.295713466824428},
+    {"h.0.mlp.c_proj.weight", -0.300453765342022},
+    {"h.0.mlp.c_proj.bias", -2.52562737316943},
+    {"h.1.ln_1.weight", -0.210868082733947},
+    {"h.1.ln_1.bias", -0.626910595784077},
+    {"h.1.attn.c_attn.weight", 10.3456313339042},
+    {"h.1.attn.c_attn.bias", -3.23148123347774},
+    {"h.1.attn.c_proj.weight", 0.144375215272567},
+    {"h.1.attn.c_proj.bias", -2.47737398309903},
+    {"h.1.ln_2.weight", -0.00995055005426027},
+    {"h.1.ln_2.bias", -0.190525668340744},
+    {"h.1.mlp.c_fc.weight", 0.360335285551471},
+    {"h.1.mlp.c_fc.bias", 0.501198637507587},
+    {"h.1.mlp.c_proj.weight", 0.261419552729664},
+    {"h.1.mlp.c_proj.bias", -2.07760276140148},
+    {"ln_f.weight", -2.79314907785207},
+    {"ln_f.bias", -2.67149861220808},
+};
+
+static void loss_and_gradients_are_those_of_hugging_face(void **state)
+{
+    (void)state;
+    enum { TENSORS = sizeof(recorded) / sizeof(recorded[0]) };
+    struct stage *stage = stage_open(&tiny, 0, LAYERS, SAMPLES, 1, false);
+    assert_int_equal(stage->context.count, TENSORS);
+    for (size_t t = 0; t < TENSORS; t++) {
+        const size_t at = stage_context_find(&stage->context, recorded[t].name);
+        const bool norm = strstr(recorded[t].name, "ln_") && strstr(recorded[t].name, "weight");
+        double *weights = stage->context.weights[at];
+        for (size_t i = 0; i < stage->context.tensors[at].count; i++)
+            weights[i] = 0.3 * sin(0.7 * (double)i + 1.3 * (double)t) + (norm ? 1 : 0);
+    }
+    double loss[2] = {0, 0};
+    struct batch batch = batch_of(stage, 0, 0, SAMPLES, loss);
+    run_forward(stage, &batch, NULL, NULL);
+    run_backward(stage, &batch, NULL, NULL, NULL);
+    assert_true(fabs(loss[0] - RECORDED_LOSS) < 1e-11);
+    for (size_t t = 0; t < TENSORS; t++) {
+        const size_t at = stage_context_find(&stage->context, recorded[t].name);
+        const double *gradient = stage->context.gradients[at];
+        double sum = 0;
+        for (size_t i = 0; i < stage->context.tensors[at].count; i++)
+            sum += gradient[i] * cos(0.3 * (double)i + (double)t);
+        if (!(fabs(sum - recorded[t].gradient) < 1e-11))
+            fail_msg("%s: %.15g, recorded %.15g", recorded[t].name, sum, recorded[t].gradient);
+    }
+    stage_close(stage);
+}
+
 static void an_untied_head_has_its_own_gradient(void **state)
 {
     (void)state;
@@ -429,6 +498,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_follow_the_loss),
+        cmocka_unit_test(loss_and_gradients_are_those_of_hugging_face),
         cmocka_unit_test(an_untied_head_has_its_own_gradient),
         cmocka_unit_test(the_first_loss_is_that_of_chance),
         cmocka_unit_test(a_split_batch_sums_to_the_whole),

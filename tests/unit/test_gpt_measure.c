@@ -51,23 +51,36 @@ static void every_kind_takes_time(void **state)
     eth_hpp_kernels_destroy(kernels);
 }
 
-static void what_does_not_fit_is_an_error(void **state)
+static enum eth_hpp_status no_memory(void *state, size_t bytes, void **memory,
+                                     struct eth_hpp_error *err)
+{
+    (void)state;
+    (void)bytes;
+    (void)memory;
+    return eth_hpp_error_memory(err, "a tensor");
+}
+
+static void what_cannot_run_is_an_error(void **state)
 {
     (void)state;
     struct eth_hpp_kernels *kernels;
     assert_int_equal(eth_hpp_kernels_create("cpu", &kernels, NULL), ETH_HPP_OK);
-    struct eth_hpp_model huge = small, llama = small;
-    huge.vocabulary = huge.context = INT32_MAX;
-    llama.family = ETH_HPP_LLAMA;
     struct eth_hpp_gpt_measure *measure = NULL;
     struct eth_hpp_error err = {0};
-    assert_int_equal(
-        eth_hpp_gpt_measure_open(kernels, &huge, ETH_HPP_KIND_HEAD, INT32_MAX, 4, &measure, &err),
-        ETH_HPP_ERR_MEMORY);
-    assert_non_null(strstr(err.text, "calibration of head on 4 samples"));
+    struct eth_hpp_model llama = small;
+    llama.family = ETH_HPP_LLAMA;
     assert_int_equal(
         eth_hpp_gpt_measure_open(kernels, &llama, ETH_HPP_KIND_DECODER, 8, 1, &measure, &err),
         ETH_HPP_ERR_UNSUPPORTED);
+
+    struct eth_hpp_kernels_ops full_ops = *kernels->ops;
+    full_ops.allocate = no_memory;
+    struct eth_hpp_kernels full = *kernels;
+    full.ops = &full_ops;
+    assert_int_equal(
+        eth_hpp_gpt_measure_open(&full, &small, ETH_HPP_KIND_HEAD, 8, 4, &measure, &err),
+        ETH_HPP_ERR_MEMORY);
+    assert_non_null(strstr(err.text, "calibration of head on 4 samples"));
     assert_null(measure);
     eth_hpp_kernels_destroy(kernels);
 }
@@ -76,7 +89,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_takes_time),
-        cmocka_unit_test(what_does_not_fit_is_an_error),
+        cmocka_unit_test(what_cannot_run_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
