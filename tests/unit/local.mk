@@ -41,9 +41,15 @@ tests_unit_test_kernels_float_LDADD = libkernels.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_gpt
 tests_unit_test_gpt_SOURCES = tests/unit/test_gpt.c tests/unit/gradient_check.h \
-	tests/unit/stage_context.h
+	tests/unit/stage_context.h tests/unit/tiny_gpt.h
 tests_unit_test_gpt_CFLAGS = $(AM_CFLAGS) $(OPENBLAS_CFLAGS)
 tests_unit_test_gpt_LDADD = libmodels.la libkernels64.la libkernels.la libbase.la $(CMOCKA_LIBS)
+
+unit_tests += tests/unit/test_gpt_create
+tests_unit_test_gpt_create_SOURCES = tests/unit/test_gpt_create.c tests/unit/stage_context.h \
+	tests/unit/tiny_gpt.h
+tests_unit_test_gpt_create_CFLAGS = $(AM_CFLAGS) $(OPENBLAS_CFLAGS)
+tests_unit_test_gpt_create_LDADD = $(tests_unit_test_gpt_LDADD)
 
 unit_tests += tests/unit/test_gpt_measure
 tests_unit_test_gpt_measure_SOURCES = tests/unit/test_gpt_measure.c
