@@ -22,6 +22,10 @@
  *     GATHER_BLOCK(b)     OPTIMIZER_STEP (sharded optimizer only: the updated weights go back to
  *                         all owners, first block first)
  *
+ * SYNC_BLOCKs stand in front of the last BACKWARD, so that each can start as soon as that backward
+ * has passed its layers; all ranks issue their sums in one order, the blocks from last to first,
+ * then the tied tensors. A block that only one worker holds needs no sum and has no instruction.
+ *
  * Micro-batch m uses hand-over buffer m % count of each kind. There is one more input buffer than
  * micro-batches in flight, so that a receive can be posted one micro-batch ahead; receives stand in
  * the list as early as their buffers are free. Waits for an earlier send bind only behind a link
@@ -85,8 +89,16 @@ struct eth_hpp_program {
     int output_gradient_buffers, input_gradient_buffers; /* gradients received and sent */
 };
 
+/* What every layer hands on per sample and what every block sums, in bytes: the sizes that programs
+ * are compiled with. *output_bytes has plan->layers entries, *gradient_bytes plan->block_count; the
+ * caller frees both. Errors: INPUT (the plan's layers or tied tensors are not the profile's). */
+enum eth_hpp_status eth_hpp_program_sizes(const struct eth_hpp_plan *plan,
+                                          const struct eth_hpp_profile *profile,
+                                          double **output_bytes, double **gradient_bytes,
+                                          struct eth_hpp_error *err);
+
 /* Compiles the list of one rank. `output_bytes[l]` is what layer l hands on per sample,
- * `gradient_bytes[b]` what block b sums; eth_hpp_profile_hand_overs makes both. The program of an
+ * `gradient_bytes[b]` what block b sums; eth_hpp_program_sizes makes both. The program of an
  * idle rank is empty. Of a tensor-parallel group the first rank hands over for all; what the group
  * exchanges among itself belongs to FORWARD and BACKWARD. Freed with eth_hpp_program_free. Errors:
  * INPUT (ranks or blocks of the plan are not filled in), MEMORY. */
@@ -97,10 +109,13 @@ enum eth_hpp_status eth_hpp_program_compile(const struct eth_hpp_plan *plan,
                                             struct eth_hpp_error *err);
 void eth_hpp_program_free(struct eth_hpp_program *program);
 
-/* Proves all ranks' programs together: each send has its receive with the same bytes and in the
- * same order on its queue; each block is summed by exactly its owners, sums come in one order on
- * all ranks; and the graph of all waits, the order of each queue included, has no cycle. The error
- * names rank, instruction and peer. */
+/* Proves all ranks' programs together (idle ranks' empty ones may be left out): each send has its
+ * receive with the same bytes and in the same order on its queue; each block is summed by exactly
+ * its owners, sums come in one order on all ranks; no rank holds more micro-batches than its
+ * stage's in_flight; and the graph of all waits has no cycle: the waits above, the order of each
+ * queue, the free buffers, a send that completes only once its receive is posted, and an issue that
+ * waits for the computation listed before it. Errors: INTERNAL, naming rank, instruction and peer;
+ * MEMORY. */
 enum eth_hpp_status eth_hpp_program_verify(const struct eth_hpp_plan *plan,
                                            const struct eth_hpp_program *programs, int count,
                                            struct eth_hpp_error *err);
