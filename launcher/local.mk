@@ -4,5 +4,6 @@ eth_hpp_SOURCES = \
 	launcher/command.c launcher/command.h \
 	launcher/inventory.c \
 	launcher/main.c \
-	launcher/node.c launcher/node.h
+	launcher/node.c launcher/node.h \
+	launcher/simulate.c
 eth_hpp_LDADD = libplan.la libmodel.la libinventory.la libbase.la

@@ -12,6 +12,7 @@ static const struct {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"inventory", "writes what this node has", eth_hpp_command_inventory},
+    {"simulate", "predicts the step of a plan", eth_hpp_command_simulate},
     {NULL, NULL, NULL},
 };
 

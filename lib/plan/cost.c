@@ -1,0 +1,385 @@
+#include "plan/cost.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void eth_hpp_cost_free(struct eth_hpp_cost *cost)
+{
+    free(cost->kinds_below);
+    free(cost->degree);
+    free(cost->times);
+    free(cost->memory);
+    free(cost->optimizer_s);
+    free(cost->class_of);
+    free(cost->link_of);
+    *cost = (struct eth_hpp_cost){0};
+}
+
+/* ---- indexing ---- */
+
+static void index_layers(struct eth_hpp_cost *cost)
+{
+    int kinds = cost->profile->kind_count;
+    for (int i = 0; i < cost->profile->layer_count; i++) {
+        int *row = cost->kinds_below + i * kinds;
+        memcpy(row + kinds, row, (size_t)kinds * sizeof(*row));
+        row[kinds + cost->profile->layers[i]]++;
+    }
+}
+
+static int compare_ints(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+static void index_degrees(struct eth_hpp_cost *cost)
+{
+    const struct eth_hpp_profile *profile = cost->profile;
+    const struct eth_hpp_cluster *cluster = cost->cluster;
+    cost->degrees = profile->memory_count;
+    for (int d = 0; d < cost->degrees; d++)
+        cost->degree[d] = profile->memory[d].tensor_parallel;
+    qsort(cost->degree, (size_t)cost->degrees, sizeof(*cost->degree), compare_ints);
+    for (int d = 0; d < cost->degrees; d++) {
+        cost->memory[d] = eth_hpp_profile_find_memory(profile, cost->degree[d]);
+        for (int i = 0; i < cluster->device_count; i++)
+            cost->times[i * cost->degrees + d] =
+                eth_hpp_profile_find_times(profile, cluster->devices[i].name, cost->degree[d]);
+    }
+    for (int i = 0; i < cluster->device_count; i++)
+        cost->optimizer_s[i] = eth_hpp_profile_optimizer_s(profile, cluster->devices[i].name);
+}
+
+/* Splits the nodes into classes, link side by link side, so that a pair's link is a table look-up
+ * however many nodes there are. */
+static bool index_links(struct eth_hpp_cost *cost)
+{
+    const struct eth_hpp_cluster *cluster = cost->cluster;
+    int nodes = cluster->node_count, sides = 2 * cluster->link_count;
+    bool *member = calloc((size_t)nodes * (size_t)sides, sizeof(*member));
+    int *first = malloc((size_t)nodes * sizeof(*first)); /* a node of each class */
+    bool done = false;
+    cost->class_of = malloc((size_t)nodes * sizeof(*cost->class_of));
+    if (member == NULL || first == NULL || cost->class_of == NULL)
+        goto out;
+    for (int l = 0; l < cluster->link_count; l++) {
+        const struct eth_hpp_link *link = &cluster->links[l];
+        for (int i = 0; i < link->from_count; i++)
+            member[link->from[i] * sides + 2 * l] = true;
+        for (int i = 0; i < link->to_count; i++)
+            member[link->to[i] * sides + 2 * l + 1] = true;
+    }
+    for (int n = 0; n < nodes; n++) {
+        int c = 0;
+        while (c < cost->class_count &&
+               memcmp(member + first[c] * sides, member + n * sides, (size_t)sides) != 0)
+            c++;
+        if (c == cost->class_count)
+            first[cost->class_count++] = n;
+        cost->class_of[n] = c;
+    }
+    cost->link_of = malloc((size_t)cost->class_count * (size_t)cost->class_count * sizeof(int));
+    if (cost->link_of == NULL)
+        goto out;
+    for (int a = 0; a < cost->class_count; a++)
+        for (int b = 0; b < cost->class_count; b++) {
+            int *link_of = &cost->link_of[a * cost->class_count + b];
+            const bool *x = member + first[a] * sides, *y = member + first[b] * sides;
+            *link_of = -1;
+            for (int l = 0; l < cluster->link_count; l++)
+                if ((x[2 * l] && y[2 * l + 1]) || (y[2 * l] && x[2 * l + 1]))
+                    *link_of = l;
+        }
+    done = true;
+out:
+    free(member);
+    free(first);
+    return done;
+}
+
+enum eth_hpp_status eth_hpp_cost_init(struct eth_hpp_cost *cost,
+                                      const struct eth_hpp_cluster *cluster,
+                                      const struct eth_hpp_profile *profile,
+                                      struct eth_hpp_error *err)
+{
+    size_t layers = (size_t)profile->layer_count, kinds = (size_t)profile->kind_count;
+    size_t devices = (size_t)cluster->device_count, degrees = (size_t)profile->memory_count;
+    struct eth_hpp_cost made = {.cluster = cluster, .profile = profile};
+    made.kinds_below = calloc((layers + 1) * kinds, sizeof(*made.kinds_below));
+    made.degree = calloc(degrees, sizeof(*made.degree));
+    made.times = calloc(devices * degrees, sizeof(*made.times));
+    made.memory = calloc(degrees, sizeof(*made.memory));
+    made.optimizer_s = calloc(devices, sizeof(*made.optimizer_s));
+    if (made.kinds_below == NULL || made.degree == NULL || made.times == NULL ||
+        made.memory == NULL || made.optimizer_s == NULL ||
+        (cluster->link_count > 0 && !index_links(&made))) {
+        eth_hpp_cost_free(&made);
+        return eth_hpp_error_memory(err, "the cost model");
+    }
+    index_layers(&made);
+    index_degrees(&made);
+    *cost = made;
+    return ETH_HPP_OK;
+}
+
+int eth_hpp_cost_degree(const struct eth_hpp_cost *cost, int tensor_parallel)
+{
+    for (int d = 0; d < cost->degrees; d++)
+        if (cost->degree[d] == tensor_parallel)
+            return d;
+    return -1;
+}
+
+int eth_hpp_cost_most_samples(const struct eth_hpp_cost *cost, int device, int degree)
+{
+    const struct eth_hpp_times *times = cost->times[device * cost->degrees + degree];
+    return times != NULL ? times->samples[times->points - 1] : 0;
+}
+
+int eth_hpp_cost_count(const struct eth_hpp_cost *cost, int kind, int first, int end)
+{
+    int kinds = cost->profile->kind_count;
+    return cost->kinds_below[end * kinds + kind] - cost->kinds_below[first * kinds + kind];
+}
+
+bool eth_hpp_cost_holds_tied(const struct eth_hpp_cost *cost, int tied, int first, int end)
+{
+    for (int k = 0; k < cost->profile->kind_count; k++)
+        if ((cost->profile->tied[tied].kinds >> k & 1) &&
+            eth_hpp_cost_count(cost, k, first, end) > 0)
+            return true;
+    return false;
+}
+
+/* ---- computation ---- */
+
+/* The points around a number of samples and where it stands between them. */
+static int find_point(const struct eth_hpp_times *times, int samples, double *share)
+{
+    int i = 1;
+    *share = 0;
+    if (samples <= times->samples[0] || times->points == 1)
+        return 0;
+    while (i + 1 < times->points && times->samples[i] < samples)
+        i++;
+    *share =
+        (double)(samples - times->samples[i - 1]) / (times->samples[i] - times->samples[i - 1]);
+    return i - 1;
+}
+
+static struct eth_hpp_layer_time at_point(const struct eth_hpp_times *times, int kinds, int kind,
+                                          int point, double share)
+{
+    struct eth_hpp_layer_time low = times->times[point * kinds + kind], high;
+    if (share == 0)
+        return low;
+    high = times->times[(point + 1) * kinds + kind];
+    low.forward_s += share * (high.forward_s - low.forward_s);
+    low.backward_s += share * (high.backward_s - low.backward_s);
+    return low;
+}
+
+struct eth_hpp_layer_time eth_hpp_cost_layer(const struct eth_hpp_cost *cost, int device,
+                                             int degree, int kind, int samples)
+{
+    const struct eth_hpp_times *times = cost->times[device * cost->degrees + degree];
+    double share;
+    int point = find_point(times, samples, &share);
+    return at_point(times, cost->profile->kind_count, kind, point, share);
+}
+
+struct eth_hpp_layer_time eth_hpp_cost_layers(const struct eth_hpp_cost *cost, int device,
+                                              int degree, int first, int end, int samples,
+                                              bool recompute)
+{
+    const struct eth_hpp_times *times = cost->times[device * cost->degrees + degree];
+    struct eth_hpp_layer_time sum = {0, 0};
+    double share;
+    int point = find_point(times, samples, &share), kinds = cost->profile->kind_count;
+    for (int k = 0; k < kinds; k++) {
+        int count = eth_hpp_cost_count(cost, k, first, end);
+        if (count == 0)
+            continue;
+        struct eth_hpp_layer_time one = at_point(times, kinds, k, point, share);
+        sum.forward_s += count * one.forward_s;
+        sum.backward_s += count * one.backward_s;
+    }
+    if (recompute)
+        sum.backward_s += sum.forward_s;
+    return sum;
+}
+
+struct eth_hpp_layer_time eth_hpp_cost_stage(const struct eth_hpp_cost *cost,
+                                             const struct eth_hpp_layout *layout, int stage,
+                                             int *slowest)
+{
+    const struct eth_hpp_layout_stage *st = &layout->stages[stage];
+    const struct eth_hpp_layout_worker *workers = layout->workers + st->first_worker;
+    int degree = eth_hpp_cost_degree(cost, st->tensor_parallel);
+    struct eth_hpp_layer_time worst = {0, 0}, time = {0, 0};
+    for (int w = 0; w < st->worker_count; w++) {
+        bool repeats = w > 0 && workers[w].device == workers[w - 1].device &&
+                       workers[w].samples == workers[w - 1].samples;
+        if (!repeats)
+            time = eth_hpp_cost_layers(cost, workers[w].device, degree, st->first_layer,
+                                       st->end_layer, workers[w].samples, st->recompute);
+        if (time.forward_s > worst.forward_s)
+            worst.forward_s = time.forward_s;
+        if (time.backward_s >= worst.backward_s) {
+            worst.backward_s = time.backward_s;
+            if (slowest != NULL)
+                *slowest = st->first_worker + w;
+        }
+    }
+    return worst;
+}
+
+/* ---- hand-overs ---- */
+
+const struct eth_hpp_link *eth_hpp_cost_link(const struct eth_hpp_cost *cost, int a, int b)
+{
+    if (cost->class_count == 0)
+        return NULL;
+    int link = cost->link_of[cost->class_of[a] * cost->class_count + cost->class_of[b]];
+    return link >= 0 ? &cost->cluster->links[link] : NULL;
+}
+
+bool eth_hpp_cost_next_piece(const struct eth_hpp_layout *layout, int stage,
+                             struct eth_hpp_piece_walk *at, struct eth_hpp_piece *piece)
+{
+    const struct eth_hpp_layout_stage *a = &layout->stages[stage], *b = a + 1;
+    const struct eth_hpp_layout_worker *from = layout->workers + a->first_worker;
+    const struct eth_hpp_layout_worker *to = layout->workers + b->first_worker;
+    if (!at->started) {
+        *at = (struct eth_hpp_piece_walk){0, 0, from[0].samples, to[0].samples, true};
+    } else {
+        if (at->left_from == 0 && ++at->from < a->worker_count)
+            at->left_from = from[at->from].samples;
+        if (at->left_to == 0 && ++at->to < b->worker_count)
+            at->left_to = to[at->to].samples;
+    }
+    if (at->from >= a->worker_count || at->to >= b->worker_count)
+        return false;
+    int samples = at->left_from < at->left_to ? at->left_from : at->left_to;
+    *piece = (struct eth_hpp_piece){a->first_worker + at->from, b->first_worker + at->to, samples};
+    at->left_from -= samples;
+    at->left_to -= samples;
+    return true;
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Samples that go over the network between the stage's workers and the next one's: of one node
+ * (the sending one or the receiving one), of one worker, or of a pair of nodes. */
+struct crossing {
+    int from_node, to_node, from, to; /* -1: any */
+};
+
+static int crossing_samples(const struct eth_hpp_layout *layout, int stage, struct crossing which)
+{
+    struct eth_hpp_piece_walk walk = {0};
+    struct eth_hpp_piece piece;
+    int samples = 0;
+    while (eth_hpp_cost_next_piece(layout, stage, &walk, &piece)) {
+        int x = layout->workers[piece.from].node, y = layout->workers[piece.to].node;
+        if (x != y && (which.from_node < 0 || which.from_node == x) &&
+            (which.to_node < 0 || which.to_node == y) &&
+            (which.from < 0 || which.from == piece.from) && (which.to < 0 || which.to == piece.to))
+            samples += piece.samples;
+    }
+    return samples;
+}
+
+/* Seconds per byte of a piece that crosses nodes, all that share its way taken together. */
+static double crossing_s(const struct eth_hpp_cost *cost, const struct eth_hpp_layout *layout,
+                         int stage, const struct eth_hpp_piece *piece)
+{
+    int x = layout->workers[piece->from].node, y = layout->workers[piece->to].node;
+    const struct eth_hpp_node *a = &cost->cluster->nodes[x], *b = &cost->cluster->nodes[y];
+    double s = larger(
+        crossing_samples(layout, stage, (struct crossing){x, -1, -1, -1}) / a->inter_bandwidth,
+        crossing_samples(layout, stage, (struct crossing){-1, y, -1, -1}) / b->inter_bandwidth);
+    if (a->inter_bandwidth_per_gpu > 0)
+        s = larger(s, crossing_samples(layout, stage, (struct crossing){-1, -1, piece->from, -1}) /
+                          a->inter_bandwidth_per_gpu);
+    if (b->inter_bandwidth_per_gpu > 0)
+        s = larger(s, crossing_samples(layout, stage, (struct crossing){-1, -1, -1, piece->to}) /
+                          b->inter_bandwidth_per_gpu);
+    const struct eth_hpp_link *link = eth_hpp_cost_link(cost, x, y);
+    if (link != NULL) /* a pair's limit holds for both ways of it together */
+        s = larger(s, (crossing_samples(layout, stage, (struct crossing){x, y, -1, -1}) +
+                       crossing_samples(layout, stage, (struct crossing){y, x, -1, -1})) /
+                          link->bandwidth);
+    return s;
+}
+
+double eth_hpp_cost_transfer(const struct eth_hpp_cost *cost, const struct eth_hpp_layout *layout,
+                             int stage)
+{
+    int last = layout->stages[stage].end_layer - 1;
+    double unit = cost->profile->kinds[cost->profile->layers[last]].output_bytes;
+    double latency = 0, s = 0;
+    struct eth_hpp_piece_walk walk = {0};
+    struct eth_hpp_piece piece, before = {-1, -1, 0};
+    while (eth_hpp_cost_next_piece(layout, stage, &walk, &piece)) {
+        int x = layout->workers[piece.from].node, y = layout->workers[piece.to].node;
+        const struct eth_hpp_node *a = &cost->cluster->nodes[x], *b = &cost->cluster->nodes[y];
+        if (x == y) {
+            latency = larger(latency, a->intra_latency_s);
+            s = larger(s, piece.samples / a->intra_bandwidth);
+            continue;
+        }
+        bool same_way = before.from >= 0 && layout->workers[before.from].node == x &&
+                        layout->workers[before.to].node == y;
+        bool own_limits = a->inter_bandwidth_per_gpu > 0 || b->inter_bandwidth_per_gpu > 0;
+        before = piece;
+        if (same_way && !own_limits)
+            continue; /* the nodes' networks were counted whole with the piece before */
+        const struct eth_hpp_link *link = eth_hpp_cost_link(cost, x, y);
+        latency = larger(latency, larger(a->inter_latency_s, b->inter_latency_s));
+        if (link != NULL)
+            latency = larger(latency, link->latency_s);
+        s = larger(s, crossing_s(cost, layout, stage, &piece));
+    }
+    return latency + s * unit;
+}
+
+/* ---- memory ---- */
+
+struct eth_hpp_stage_memory eth_hpp_cost_memory(const struct eth_hpp_cost *cost, int degree,
+                                                int first, int end, bool recompute)
+{
+    const struct eth_hpp_profile *profile = cost->profile;
+    const struct eth_hpp_profile_memory *memory = cost->memory[degree];
+    struct eth_hpp_stage_memory sum = {0};
+    for (int k = 0; k < profile->kind_count; k++) {
+        int count = eth_hpp_cost_count(cost, k, first, end);
+        if (count == 0)
+            continue;
+        const struct eth_hpp_layer_memory *layer = &memory->kinds[k];
+        sum.state += count * layer->state_bytes;
+        sum.workspace = larger(sum.workspace, layer->workspace_bytes);
+        if (recompute)
+            sum.layer = larger(sum.layer, layer->saved_bytes);
+        else
+            sum.kept += count * layer->saved_bytes;
+    }
+    for (int t = 0; t < profile->tied_count; t++)
+        if (eth_hpp_cost_holds_tied(cost, t, first, end))
+            sum.state += memory->tied[t].state_bytes;
+    if (recompute) /* a layer keeps its input: the output of the layer before */
+        for (int k = 0; k < profile->kind_count; k++)
+            sum.kept += eth_hpp_cost_count(cost, k, first > 0 ? first - 1 : 0, end - 1) *
+                        profile->kinds[k].output_bytes;
+    return sum;
+}
+
+double eth_hpp_cost_peak(const struct eth_hpp_cost *cost, const struct eth_hpp_stage_memory *memory,
+                         double state, int device, int samples, int live)
+{
+    return cost->cluster->devices[device].reserved_bytes + state +
+           samples * (live * memory->kept + memory->layer + memory->workspace);
+}

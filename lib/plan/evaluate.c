@@ -1,0 +1,139 @@
+#include "plan/evaluate.h"
+
+#include <stdlib.h>
+
+#include "plan/sums.h"
+
+void eth_hpp_evaluator_free(struct eth_hpp_evaluator *evaluator)
+{
+    eth_hpp_pipeline_scratch_free(&evaluator->pipeline);
+    if (evaluator->sums != NULL)
+        eth_hpp_sums_free(evaluator->sums);
+    free(evaluator->sums);
+    free(evaluator->runs);
+    *evaluator = (struct eth_hpp_evaluator){0};
+}
+
+static bool reserve(struct eth_hpp_evaluator *evaluator, int stages)
+{
+    if (evaluator->sums == NULL && (evaluator->sums = calloc(1, sizeof(*evaluator->sums))) == NULL)
+        return false;
+    if (stages <= evaluator->run_room)
+        return true;
+    struct eth_hpp_stage_run *runs =
+        realloc(evaluator->runs, 2 * (size_t)stages * sizeof(*evaluator->runs));
+    if (runs == NULL)
+        return false;
+    evaluator->runs = runs;
+    evaluator->run_room = 2 * stages;
+    return true;
+}
+
+/* Fills in what the stages of a pipeline take. */
+static void time_stages(const struct eth_hpp_cost *cost, const struct eth_hpp_layout *layout,
+                        const struct eth_hpp_layout_pipeline *pipeline,
+                        const struct eth_hpp_compute *const *orders, struct eth_hpp_stage_run *runs)
+{
+    for (int i = 0; i < pipeline->stage_count; i++) {
+        int s = pipeline->first_stage + i;
+        struct eth_hpp_layer_time time = eth_hpp_cost_stage(cost, layout, s, NULL);
+        bool last = i + 1 == pipeline->stage_count;
+        runs[s] = (struct eth_hpp_stage_run){.forward_s = time.forward_s,
+                                             .backward_s = time.backward_s,
+                                             .transfer_s =
+                                                 last ? 0 : eth_hpp_cost_transfer(cost, layout, s),
+                                             .in_flight = layout->stages[s].in_flight,
+                                             .order = orders != NULL ? orders[s] : NULL};
+    }
+}
+
+static bool same_stage(const struct eth_hpp_stage_run *a, const struct eth_hpp_stage_run *b)
+{
+    return a->forward_s == b->forward_s && a->backward_s == b->backward_s &&
+           a->transfer_s == b->transfer_s && a->in_flight == b->in_flight && a->order == b->order;
+}
+
+/* Like pipelines take the same time: an earlier one's run is taken over where there is one. */
+static bool take_over(const struct eth_hpp_layout *layout, int p, struct eth_hpp_stage_run *runs)
+{
+    const struct eth_hpp_layout_pipeline *mine = &layout->pipelines[p];
+    for (int q = p - 1; q >= 0; q--) {
+        const struct eth_hpp_layout_pipeline *other = &layout->pipelines[q];
+        bool same =
+            other->stage_count == mine->stage_count && other->micro_batches == mine->micro_batches;
+        for (int i = 0; same && i < mine->stage_count; i++)
+            same = same_stage(&runs[mine->first_stage + i], &runs[other->first_stage + i]);
+        if (!same)
+            continue;
+        for (int i = 0; i < mine->stage_count; i++)
+            runs[mine->first_stage + i] = runs[other->first_stage + i];
+        return true;
+    }
+    return false;
+}
+
+enum eth_hpp_status eth_hpp_evaluate(struct eth_hpp_evaluator *evaluator,
+                                     const struct eth_hpp_layout *layout,
+                                     const struct eth_hpp_compute *const *orders,
+                                     struct eth_hpp_step *step, struct eth_hpp_error *err)
+{
+    const struct eth_hpp_cost *cost = evaluator->cost;
+    struct eth_hpp_step out = {0};
+    if (!reserve(evaluator, layout->stage_count) ||
+        !eth_hpp_sums_prepare(evaluator->sums, cost, layout))
+        return eth_hpp_error_memory(err, "the evaluation of a plan");
+    for (int p = 0; p < layout->pipeline_count; p++) {
+        const struct eth_hpp_layout_pipeline *pipeline = &layout->pipelines[p];
+        struct eth_hpp_stage_run *runs = evaluator->runs + pipeline->first_stage;
+        double end;
+        time_stages(cost, layout, pipeline, orders, evaluator->runs);
+        if (!take_over(layout, p, evaluator->runs)) {
+            enum eth_hpp_status status = eth_hpp_pipeline_run(
+                runs, pipeline->stage_count, pipeline->micro_batches, evaluator->blocking_transfers,
+                &evaluator->pipeline, &end, err);
+            if (status != ETH_HPP_OK)
+                return status;
+        }
+        for (int i = 0; i < pipeline->stage_count; i++) {
+            const struct eth_hpp_layout_stage *stage = &layout->stages[pipeline->first_stage + i];
+            int gpus = stage->worker_count * stage->tensor_parallel;
+            out.gpus += gpus;
+            out.busy_gpu_s +=
+                gpus * pipeline->micro_batches * (runs[i].forward_s + runs[i].backward_s);
+            if (runs[i].last_end_s > out.compute_s)
+                out.compute_s = runs[i].last_end_s;
+        }
+    }
+    struct eth_hpp_sums *sums = evaluator->sums;
+    double sync =
+        eth_hpp_sums_end(sums, cost, layout, evaluator->runs, layout->sharded_optimizer ? 1 : 2);
+    double gather = layout->sharded_optimizer ? eth_hpp_sums_gather_s(sums, cost, layout) : 0;
+    out.network_s = eth_hpp_sums_network_s(sums, cost, layout);
+    out.optimizer_s = eth_hpp_sums_optimizer_s(sums, cost, layout);
+    double end = out.compute_s;
+    end = sync > end ? sync : end;
+    end = out.network_s > end ? out.network_s : end;
+    out.exposed_sync_s = end - out.compute_s + gather;
+    out.step_s = end + out.optimizer_s + gather;
+    out.blocks = sums->layer_blocks;
+    *step = out;
+    return ETH_HPP_OK;
+}
+
+double eth_hpp_evaluate_peak(const struct eth_hpp_evaluator *evaluator,
+                             const struct eth_hpp_layout *layout, int pipeline, int stage,
+                             int worker)
+{
+    const struct eth_hpp_cost *cost = evaluator->cost;
+    const struct eth_hpp_layout_stage *st = &layout->stages[stage];
+    const struct eth_hpp_layout_worker *w = &layout->workers[worker];
+    struct eth_hpp_stage_memory memory =
+        eth_hpp_cost_memory(cost, eth_hpp_cost_degree(cost, st->tensor_parallel), st->first_layer,
+                            st->end_layer, st->recompute);
+    int n = layout->pipelines[pipeline].micro_batches;
+    double state = memory.state;
+    if (layout->sharded_optimizer)
+        state -= eth_hpp_sums_sharded_bytes(evaluator->sums, cost, layout, stage);
+    return eth_hpp_cost_peak(cost, &memory, state, w->device, w->samples,
+                             n < st->in_flight ? n : st->in_flight);
+}

@@ -1,0 +1,143 @@
+#include "plan/pipeline.h"
+
+#include <stdlib.h>
+
+void eth_hpp_pipeline_scratch_free(struct eth_hpp_pipeline_scratch *scratch)
+{
+    free(scratch->arrivals);
+    free(scratch->position);
+    free(scratch->clock);
+    *scratch = (struct eth_hpp_pipeline_scratch){0};
+}
+
+static bool reserve(struct eth_hpp_pipeline_scratch *scratch, int stages, int micro_batches)
+{
+    size_t arrivals = 2 * (size_t)stages * (size_t)micro_batches;
+    if (arrivals > scratch->arrival_room) {
+        double *larger = realloc(scratch->arrivals, 2 * arrivals * sizeof(*larger));
+        if (larger == NULL)
+            return false;
+        scratch->arrivals = larger;
+        scratch->arrival_room = 2 * arrivals;
+    }
+    if (stages > scratch->stage_room) {
+        int *position = realloc(scratch->position, 2 * (size_t)stages * sizeof(*position));
+        if (position != NULL)
+            scratch->position = position;
+        double *clock = realloc(scratch->clock, 6 * (size_t)stages * sizeof(*clock));
+        if (clock != NULL)
+            scratch->clock = clock;
+        if (position == NULL || clock == NULL)
+            return false;
+        scratch->stage_room = 2 * stages;
+    }
+    return true;
+}
+
+struct run {
+    struct eth_hpp_stage_run *stages;
+    int stage_count, micro_batches;
+    bool blocking;
+    double *activation, *gradient; /* [stage][micro-batch] arrival, negative: not yet */
+    double *clock, *activation_channel, *gradient_channel; /* [stage] when it is free */
+    int *position;
+};
+
+static double later(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static void forward(struct run *r, int s, int m)
+{
+    struct eth_hpp_stage_run *stage = &r->stages[s];
+    double end = later(r->clock[s], r->activation[s * r->micro_batches + m]) + stage->forward_s;
+    r->clock[s] = end;
+    if (s + 1 == r->stage_count) {
+        r->gradient[s * r->micro_batches + m] = end;
+        return;
+    }
+    r->activation_channel[s] = later(r->activation_channel[s], end) + stage->transfer_s;
+    r->activation[(s + 1) * r->micro_batches + m] = r->activation_channel[s];
+    if (r->blocking)
+        r->clock[s] = r->activation_channel[s];
+}
+
+static void backward(struct run *r, int s, int m)
+{
+    struct eth_hpp_stage_run *stage = &r->stages[s];
+    double start = later(r->clock[s], r->gradient[s * r->micro_batches + m]);
+    double end = start + stage->backward_s;
+    r->clock[s] = end;
+    stage->last_start_s = start;
+    stage->last_end_s = end;
+    if (s == 0)
+        return;
+    r->gradient_channel[s] = later(r->gradient_channel[s], end) + stage[-1].transfer_s;
+    r->gradient[(s - 1) * r->micro_batches + m] = r->gradient_channel[s];
+    if (r->blocking)
+        r->clock[s] = r->gradient_channel[s];
+}
+
+/* Runs a stage as far as its inputs have arrived; returns how many computations that were. */
+static int advance(struct run *r, int s)
+{
+    struct eth_hpp_stage_run *stage = &r->stages[s];
+    int n = r->micro_batches, start = r->position[s], i = start;
+    const double *activation = r->activation + s * n, *gradient = r->gradient + s * n;
+    for (; i < 2 * n; i++) {
+        struct eth_hpp_compute next =
+            stage->order != NULL ? stage->order[i] : eth_hpp_schedule_at(n, stage->in_flight, i);
+        if ((next.backward ? gradient : activation)[next.micro_batch] < 0)
+            break;
+        if (next.backward)
+            backward(r, s, next.micro_batch);
+        else
+            forward(r, s, next.micro_batch);
+    }
+    r->position[s] = i;
+    return i - start;
+}
+
+enum eth_hpp_status eth_hpp_pipeline_run(struct eth_hpp_stage_run *stages, int stage_count,
+                                         int micro_batches, bool blocking,
+                                         struct eth_hpp_pipeline_scratch *scratch, double *end_s,
+                                         struct eth_hpp_error *err)
+{
+    if (!reserve(scratch, stage_count, micro_batches))
+        return eth_hpp_error_memory(err, "the simulation of a pipeline");
+    size_t cells = (size_t)stage_count * (size_t)micro_batches;
+    struct run r = {.stages = stages,
+                    .stage_count = stage_count,
+                    .micro_batches = micro_batches,
+                    .blocking = blocking,
+                    .activation = scratch->arrivals,
+                    .gradient = scratch->arrivals + cells,
+                    .clock = scratch->clock,
+                    .activation_channel = scratch->clock + stage_count,
+                    .gradient_channel = scratch->clock + 2 * stage_count,
+                    .position = scratch->position};
+    for (size_t i = 0; i < 2 * cells; i++)
+        scratch->arrivals[i] = -1;
+    for (int m = 0; m < micro_batches; m++)
+        r.activation[m] = 0;
+    for (int s = 0; s < stage_count; s++) {
+        r.position[s] = 0;
+        r.clock[s] = r.activation_channel[s] = r.gradient_channel[s] = 0;
+    }
+    for (int left = 2 * micro_batches * stage_count; left > 0;) {
+        int moved = 0;
+        /* Down with the activations, then up with the gradients. */
+        for (int s = 0; s < stage_count; s++)
+            moved += advance(&r, s);
+        for (int s = stage_count - 2; s >= 0; s--)
+            moved += advance(&r, s);
+        if (moved == 0)
+            return eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL, "the schedule deadlocks");
+        left -= moved;
+    }
+    *end_s = 0;
+    for (int s = 0; s < stage_count; s++)
+        *end_s = later(*end_s, stages[s].last_end_s);
+    return ETH_HPP_OK;
+}

@@ -1,0 +1,39 @@
+/* One pipeline's step, event by event. */
+#ifndef ETH_HPP_PLAN_PIPELINE_H
+#define ETH_HPP_PLAN_PIPELINE_H
+
+#include "base/error.h"
+#include "plan/schedule.h"
+
+/* What a stage does and how it went. */
+struct eth_hpp_stage_run {
+    double forward_s, backward_s; /* of one micro-batch */
+    double transfer_s;            /* to the next stage, and the gradient back; 0 for the last */
+    int in_flight;
+    const struct eth_hpp_compute *order; /* 2 x micro_batches entries; NULL: 1F1B */
+    /* filled in */
+    double last_start_s, last_end_s; /* of the last backward */
+};
+
+/* Where the times of hand-overs are kept; zeroed at the start, memory is used again. */
+struct eth_hpp_pipeline_scratch {
+    double *arrivals;
+    int *position;
+    double *clock; /* clock, activation channel and gradient channel of each stage */
+    size_t arrival_room;
+    int stage_room;
+};
+void eth_hpp_pipeline_scratch_free(struct eth_hpp_pipeline_scratch *scratch);
+
+/*
+ * Runs the stages' orders: a computation starts when its stage is free and its input has arrived.
+ * Transfers run beside computation on one channel a direction between neighbours, first in, first
+ * out; with `blocking` the sender waits for its transfer. *end_s is when the last backward of all
+ * ends. Errors: INTERNAL (the orders deadlock), MEMORY.
+ */
+enum eth_hpp_status eth_hpp_pipeline_run(struct eth_hpp_stage_run *stages, int stage_count,
+                                         int micro_batches, bool blocking,
+                                         struct eth_hpp_pipeline_scratch *scratch, double *end_s,
+                                         struct eth_hpp_error *err);
+
+#endif
