@@ -45,9 +45,10 @@ struct eth_hpp_comm_ops {
 enum eth_hpp_status eth_hpp_comm_open(struct eth_hpp_bootstrap *bootstrap, double timeout_s,
                                       struct eth_hpp_comm **comm, struct eth_hpp_error *err);
 
-/* Waits until all ranks close (at most timeout_s of open), so that no connection breaks under a
- * rank that still needs it, then frees everything, requests that were never waited for included.
- * Collective, unless the job has failed. NULL is fine. */
+/* Waits until all ranks close, so that no connection breaks under a rank that still needs it (a
+ * rank may close long before the others: the wait ends with the job), then frees everything,
+ * requests that were never waited for included. Collective, unless the job has failed. NULL is
+ * fine. */
 void eth_hpp_comm_close(struct eth_hpp_comm *comm);
 
 /* Puts a component's state behind the interface; the state belongs to the comm on success. */

@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include <ucs/config/global_opts.h>
 
+#define FOREVER_S 1e9
+
 /* ---- operations ---- */
 
 void eth_hpp_ucx_submit(struct eth_hpp_ucx *ucx, struct eth_hpp_request *request)
@@ -66,14 +68,15 @@ static bool ucx_test(struct eth_hpp_request *request)
     return over;
 }
 
-static enum eth_hpp_status late(struct eth_hpp_request *request, double timeout_s,
+static enum eth_hpp_status late(struct eth_hpp_request *request, double seconds,
                                 struct eth_hpp_error *err)
 {
     int rank = atomic_load(&request->waits_for);
+    request->ucx->failure.waited_for = rank;
     if (rank < 0)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT, "waited %.3g s", timeout_s);
-    return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT, "waited %.3g s for %s rank %d on %s",
-                             timeout_s, request->what, rank, request->ucx->peers[rank].host);
+        return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT, "waited %.2g s", seconds);
+    return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT, "waited %.2g s for %s rank %d on %s",
+                             seconds, request->what, rank, request->ucx->peers[rank].host);
 }
 
 static enum eth_hpp_status ucx_wait(struct eth_hpp_request *request, double timeout_s,
@@ -81,18 +84,23 @@ static enum eth_hpp_status ucx_wait(struct eth_hpp_request *request, double time
 {
     struct eth_hpp_ucx *ucx = request->ucx;
     enum eth_hpp_status status = ETH_HPP_OK;
-    double deadline = eth_hpp_ucx_now() + timeout_s;
+    const double start = eth_hpp_ucx_now();
     bool in_time = true;
 
     pthread_mutex_lock(&ucx->mutex);
-    while (!request->done && ucx->failure.state == ETH_HPP_UCX_RUNNING && in_time)
-        in_time = eth_hpp_ucx_wait_until(ucx, deadline);
+    ucx->failure.waiting = true;
+    while (!request->done && ucx->failure.state == ETH_HPP_UCX_RUNNING && in_time &&
+           !ucx->failure.give_up)
+        in_time = eth_hpp_ucx_wait_until(ucx, start + timeout_s);
+    ucx->failure.waiting = false;
     if (request->done && request->status == UCS_OK)
         unlink_request(request);
+    else if (!request->done && ucx->failure.give_up)
+        status = late(request, eth_hpp_ucx_now() - start, err);
     else if (ucx->failure.state != ETH_HPP_UCX_RUNNING)
         status = eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "%s", ucx->failure.notice.text);
     else if (!request->done)
-        status = late(request, timeout_s, err);
+        status = late(request, eth_hpp_ucx_now() - start, err);
     else
         status =
             eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "%s rank %d failed: %s", request->what,
@@ -200,7 +208,8 @@ static void ucx_free(struct eth_hpp_ucx *ucx)
     free(ucx);
 }
 
-/* All ranks come to their close before any of them takes its connections away. */
+/* All ranks come to their close before any of them takes its connections away. Some may compute for
+ * long before; if one dies, all learn of it. */
 static void meet_everyone(struct eth_hpp_ucx *ucx)
 {
     struct eth_hpp_request *request;
@@ -208,7 +217,7 @@ static void meet_everyone(struct eth_hpp_ucx *ucx)
     ucx->closing = true;
     if (eth_hpp_ucx_group_reduce(ucx->everyone, &nothing, 1, ETH_HPP_REDUCE_MAX, &request, NULL) ==
         ETH_HPP_OK)
-        ucx_wait(request, ucx->timeout_s, NULL);
+        ucx_wait(request, FOREVER_S, NULL);
 }
 
 static void ucx_close(void *state)
@@ -333,7 +342,6 @@ enum eth_hpp_status eth_hpp_comm_ucx_open(struct eth_hpp_bootstrap *bootstrap, d
         return eth_hpp_error_memory(err, "the transport");
     ucx->rank = place->rank;
     ucx->size = place->size;
-    ucx->timeout_s = timeout_s;
     ucx->epoll = ucx->wake = -1;
     pthread_mutex_init(&ucx->mutex, NULL);
     pthread_condattr_init(&monotonic);

@@ -139,7 +139,13 @@ enum eth_hpp_ucx_gravity { /* of several errors, the gravest is the likeliest ca
 };
 
 struct eth_hpp_ucx_notice {
-    int32_t ending; /* 0: a report to the rank that decides; 1: its decision */
+    enum {
+        ETH_HPP_UCX_REPORT,  /* to the rank that decides */
+        ETH_HPP_UCX_GIVE_UP, /* to a rank that another one waited for too long: if it waits as well,
+                                it is to say for whom */
+        ETH_HPP_UCX_END      /* to all: the decision */
+    } kind;
+    int32_t origin, blames; /* who reports; whom it waited for, or -1 */
     int32_t gravity, exit_code, quiet;
     char text[1100];
 };
@@ -149,8 +155,10 @@ struct eth_hpp_ucx_failure {
     struct eth_hpp_ucx_notice notice, incoming;
     struct eth_hpp_ucx_message listener;
     bool arrived;
-    int sending;     /* decisions under way */
-    double deadline; /* noticed: when this rank decides by itself; ended: when it leaves */
+    int sending;           /* decisions under way */
+    double deadline;       /* noticed: when this rank decides by itself; ended: when it leaves */
+    bool waiting, give_up; /* the program's thread; it is to end its wait */
+    int waited_for;        /* whom its last wait was too long for */
 };
 
 /* Listens for other ranks' notices. */
@@ -165,7 +173,6 @@ void eth_hpp_ucx_failure_fail(void *state, const struct eth_hpp_error *error, in
 
 struct eth_hpp_ucx {
     int rank, size;
-    double timeout_s;
     ucp_context_h context;
     ucp_worker_h worker;
     struct eth_hpp_ucx_peer *peers; /* [size] */

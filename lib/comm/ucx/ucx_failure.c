@@ -1,8 +1,10 @@
 /*
  * One failure causes errors on many ranks. The lowest rank that is not lost decides: whoever
  * notices something reports it there, it waits a moment for other reports, logs the gravest one as
- * the root cause and tells all ranks that the job ends. A rank whose report is not answered decides
- * for itself. So one line is logged, and a rank that computes for long ends as well.
+ * the root cause and tells all ranks that the job ends. Where a rank waited too long for another,
+ * that one is made to give up its own wait, if it waits, and so on: the last one in this chain
+ * names the rank that hangs. A rank whose report is not answered decides for itself. So one line is
+ * logged, and a rank that computes for long ends as well.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,10 +14,10 @@
 #include "base/log.h"
 #include "comm/ucx/ucx.h"
 
-#define COLLECT_S  0.3 /* for reports of other ranks about the same failure */
-#define PATIENCE_S 3.0 /* for the decision of another rank */
-#define FLUSH_S    2.0 /* for telling the others */
-#define GRACE_S    5.0 /* for the program to end by itself once the job has failed */
+#define COLLECT_S  0.3  /* for reports of other ranks about the same failure */
+#define PATIENCE_S 10.0 /* for the decision of another rank */
+#define FLUSH_S    2.0  /* for telling the others */
+#define GRACE_S    5.0  /* for the program to end by itself once the job has failed */
 
 /* A notice on its way to another rank. */
 struct delivery {
@@ -78,20 +80,47 @@ static void set_state(struct eth_hpp_ucx *ucx, int state, double deadline)
     pthread_mutex_unlock(&ucx->mutex);
 }
 
+/* If the program's thread waits, its wait ends now. */
+static void give_up(struct eth_hpp_ucx *ucx)
+{
+    pthread_mutex_lock(&ucx->mutex);
+    ucx->failure.give_up = ucx->failure.waiting;
+    pthread_cond_broadcast(&ucx->changed);
+    pthread_mutex_unlock(&ucx->mutex);
+}
+
+static void ask_to_give_up(struct eth_hpp_ucx *ucx, int rank)
+{
+    const struct eth_hpp_ucx_notice request = {.kind = ETH_HPP_UCX_GIVE_UP};
+    if (rank == ucx->rank)
+        give_up(ucx);
+    else if (rank >= 0 && !ucx->peers[rank].lost)
+        deliver(ucx, rank, &request);
+}
+
+/* Does this report say more about the cause than the one that was the best so far? */
+static bool is_nearer(const struct eth_hpp_ucx_failure *failure,
+                      const struct eth_hpp_ucx_notice *notice)
+{
+    if (failure->state == ETH_HPP_UCX_RUNNING || notice->gravity > failure->notice.gravity)
+        return true;
+    return notice->gravity == ETH_HPP_UCX_LATE && failure->notice.gravity == ETH_HPP_UCX_LATE &&
+           notice->origin == failure->notice.blames;
+}
+
 /* An error was noticed here, or another rank reports one. */
 static void consider(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_notice *notice)
 {
     struct eth_hpp_ucx_failure *failure = &ucx->failure;
-    if (failure->state == ETH_HPP_UCX_ENDED)
-        return;
-    if (failure->state == ETH_HPP_UCX_NOTICED && notice->gravity <= failure->notice.gravity)
+    const bool decides = decider(ucx) == ucx->rank;
+    if (failure->state == ETH_HPP_UCX_ENDED || !is_nearer(failure, notice))
         return;
     pthread_mutex_lock(&ucx->mutex);
     failure->notice = *notice;
     pthread_mutex_unlock(&ucx->mutex);
-    bool decides = decider(ucx) == ucx->rank;
-    if (failure->state == ETH_HPP_UCX_RUNNING)
-        set_state(ucx, ETH_HPP_UCX_NOTICED, eth_hpp_ucx_now() + (decides ? COLLECT_S : PATIENCE_S));
+    if (decides && notice->gravity == ETH_HPP_UCX_LATE)
+        ask_to_give_up(ucx, notice->blames);
+    set_state(ucx, ETH_HPP_UCX_NOTICED, eth_hpp_ucx_now() + (decides ? COLLECT_S : PATIENCE_S));
     if (!decides)
         deliver(ucx, decider(ucx), notice);
 }
@@ -99,7 +128,10 @@ static void consider(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_notice *n
 void eth_hpp_ucx_failure_lost(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_peer *peer,
                               const char *why)
 {
-    struct eth_hpp_ucx_notice notice = {.gravity = ETH_HPP_UCX_LOST,
+    struct eth_hpp_ucx_notice notice = {.kind = ETH_HPP_UCX_REPORT,
+                                        .origin = ucx->rank,
+                                        .blames = peer->rank,
+                                        .gravity = ETH_HPP_UCX_LOST,
                                         .exit_code = ETH_HPP_EXIT_FAILURE};
     snprintf(notice.text, sizeof(notice.text),
              "rank %d on %s is lost: %s (killed, crashed, or left without eth_hpp_finalize)",
@@ -115,7 +147,7 @@ static void decide(struct eth_hpp_ucx *ucx)
         eth_hpp_log_error("%s", notice->text);
     }
     pthread_mutex_lock(&ucx->mutex);
-    notice->ending = 1;
+    notice->kind = ETH_HPP_UCX_END;
     pthread_mutex_unlock(&ucx->mutex);
     for (int rank = 0; rank < ucx->size; rank++)
         if (rank != ucx->rank && !ucx->peers[rank].lost)
@@ -147,8 +179,10 @@ static void hear(struct eth_hpp_ucx *ucx)
     struct eth_hpp_ucx_failure *failure = &ucx->failure;
     failure->arrived = false;
     failure->incoming.text[sizeof(failure->incoming.text) - 1] = '\0';
-    if (!failure->incoming.ending) {
+    if (failure->incoming.kind == ETH_HPP_UCX_REPORT) {
         consider(ucx, &failure->incoming);
+    } else if (failure->incoming.kind == ETH_HPP_UCX_GIVE_UP) {
+        give_up(ucx);
     } else if (failure->state != ETH_HPP_UCX_ENDED) {
         pthread_mutex_lock(&ucx->mutex);
         failure->notice = failure->incoming;
@@ -201,6 +235,9 @@ static void submit_report(struct eth_hpp_ucx *ucx, const struct eth_hpp_error *e
     report->base.what = "a report to";
     report->base.start = report_start;
     report->base.release = report_release;
+    report->notice.kind = ETH_HPP_UCX_REPORT;
+    report->notice.origin = ucx->rank;
+    report->notice.blames = ucx->failure.waited_for;
     report->notice.exit_code = exit_code;
     report->notice.quiet = error == NULL;
     report->notice.gravity = error != NULL && error->status == ETH_HPP_ERR_TIMEOUT
