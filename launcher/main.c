@@ -13,7 +13,6 @@ static const struct {
 } commands[] = {
     {"inventory", "writes what this node has", eth_hpp_command_inventory},
     {"simulate", "predicts the step of a plan", eth_hpp_command_simulate},
-    {"launch", "plans a job for its GPUs and runs a program with the plan", eth_hpp_command_launch},
     {NULL, NULL, NULL},
 };
 

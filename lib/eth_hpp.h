@@ -3,11 +3,13 @@
  *
  * A program calls, on every rank:
  *
- *     eth_hpp_init      reads the plan that `eth-hpp launch` left in the environment, meets the
- * other ranks eth_hpp_assignment  says which layers this rank holds eth_hpp_register  names the
- * parameters of those layers and the callbacks that compute a stage
+ *     eth_hpp_init            reads the plan that `eth-hpp launch` left in the environment, meets
+ *                             the other ranks
+ *     eth_hpp_get_assignment  says which layers this rank holds
+ *     eth_hpp_register        names the parameters of those layers and the callbacks that compute a
+ *                             stage
  *     ... writes the initial weights through eth_hpp_tensor_weights ...
- *     eth_hpp_step      one optimizer step over the global batch, as often as wanted
+ *     eth_hpp_step            one optimizer step over the global batch, as often as wanted
  *     eth_hpp_finalize
  *
  * The library owns weights, gradients and optimizer states; it moves activations, sums gradients
@@ -71,12 +73,20 @@ ETH_HPP_API enum eth_hpp_status eth_hpp_init(const struct eth_hpp_init_options *
                                              struct eth_hpp_context **context,
                                              struct eth_hpp_error *err);
 
-/* Waits for the other ranks, closes the transport and frees the context and all that it handed out.
- * NULL is fine. */
+/* Waits for the other ranks (an idle one: until they have trained), closes the transport and frees
+ * the context and all that it handed out. NULL is fine. A rank that ends without it counts as lost:
+ * the job fails. */
 ETH_HPP_API void eth_hpp_finalize(struct eth_hpp_context *context);
 
-/* Ends the whole job at once with this exit code (1..127); never returns. For a rank that cannot go
- * on. */
+/* How a program leaves after an error of any function here: ends the whole job, every process with
+ * the exit code of the error's status, and never returns. However many ranks an error shows up on,
+ * one line with the root cause is logged, on one of them: a program prints no line of its own.
+ * `context` is NULL where eth_hpp_init has failed. */
+ETH_HPP_API void eth_hpp_fail(struct eth_hpp_context *context, const struct eth_hpp_error *error)
+    __attribute__((noreturn));
+
+/* Ends the whole job at once with this exit code (1..127) and without a line; never returns. For a
+ * rank that cannot go on for reasons of its own, which it has printed. */
 ETH_HPP_API void eth_hpp_abort(struct eth_hpp_context *context, int exit_code)
     __attribute__((noreturn));
 
@@ -134,7 +144,7 @@ struct eth_hpp_micro_batch {
  * are SUMS over samples and tokens, accumulated (+=) into eth_hpp_tensor_gradient; the library
  * zeroes them and divides once per step. */
 struct eth_hpp_stage_ops {
-    /* input: NULL on the first stage; output: NULL on the last. */
+    /* input: NULL on the first stage; output: NULL on the last, and where a forward is replayed. */
     enum eth_hpp_status (*forward)(void *user, const struct eth_hpp_micro_batch *micro_batch,
                                    const void *input, void *output, struct eth_hpp_error *err);
     /* output_gradient: NULL on the last stage; input_gradient: NULL on the first. `input` is what

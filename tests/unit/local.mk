@@ -27,6 +27,15 @@ unit_tests += tests/unit/test_comm
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c
 tests_unit_test_comm_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
 tests_unit_test_comm_LDADD = tests/emulation/libranks.la libcomm.la libbootstrap.la libbase.la $(CMOCKA_LIBS)
+
+if HAVE_OPENBLAS
+unit_tests += tests/unit/test_runtime
+tests_unit_test_runtime_SOURCES = tests/unit/test_runtime.c \
+	tests/unit/tiny_model.c tests/unit/tiny_model.h
+tests_unit_test_runtime_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
+tests_unit_test_runtime_LDADD = tests/emulation/libranks.la libruntime.la libcomm.la \
+	libbootstrap.la libkernels.la libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
+endif
 endif
 
 if HAVE_OPENBLAS
@@ -62,12 +71,6 @@ tests_unit_test_inventory_CPPFLAGS = $(AM_CPPFLAGS) \
 tests_unit_test_inventory_LDADD = libinventory.la libbase.la $(CMOCKA_LIBS)
 tests_unit_test_inventory_DEPENDENCIES = libinventory.la libbase.la \
 	tests/emulation/libnvidia-ml.la
-
-unit_tests += tests/unit/test_launch
-tests_unit_test_launch_SOURCES = tests/unit/test_launch.c
-tests_unit_test_launch_CPPFLAGS = $(tests_unit_test_inventory_CPPFLAGS)
-tests_unit_test_launch_LDADD = $(launcher_libs) $(CMOCKA_LIBS)
-tests_unit_test_launch_DEPENDENCIES = $(launcher_libs) tests/emulation/libnvidia-ml.la
 
 # An emulated NVML under the real one's file name; -rpath makes libtool build it shared.
 check_LTLIBRARIES += tests/emulation/libnvidia-ml.la

@@ -1,0 +1,151 @@
+/* The runtime's inner state, shared by its parts. */
+#ifndef ETH_HPP_RUNTIME_CONTEXT_H
+#define ETH_HPP_RUNTIME_CONTEXT_H
+
+#include "comm/comm.h"
+#include "plan/plan.h"
+#include "plan/program.h"
+#include "runtime/arena.h"
+#include "runtime/emulation.h"
+
+/* ---- parameters (register.c) ---- */
+
+/* Weights, gradients and both moments are four arrays of one layout: layer by layer, in a layer as
+ * registered, then the tied tensors. So the gradients of a block are one slice, summed as they lie.
+ */
+struct eth_hpp_parameter {
+    char *name;
+    size_t offset, count; /* floats */
+    bool weight_decay;
+    bool alias; /* another name of a tied tensor that stands before it */
+};
+
+/* A block of the plan that this rank owns. */
+struct eth_hpp_owned_block {
+    int block;            /* of the plan; -1: not owned */
+    size_t offset, count; /* floats */
+    int lowest_layer;     /* complete when the backward has passed it */
+    bool counted_here;    /* its share of the global norm is added by this rank */
+    struct eth_hpp_group *group;
+};
+
+struct eth_hpp_parameters {
+    struct eth_hpp_parameter *tensors; /* as registered */
+    size_t tensor_count;
+    struct eth_hpp_owned_block *blocks; /* [plan.block_count] */
+    size_t total;                       /* floats of each array */
+    float *weights, *gradients, *first_moments, *second_moments;
+};
+
+/* ---- the step (executor.c, handover.c, sync.c) ---- */
+
+enum eth_hpp_handover {
+    ETH_HPP_HANDOVER_INPUT,           /* RECV_ACTIVATION */
+    ETH_HPP_HANDOVER_OUTPUT,          /* SEND_ACTIVATION */
+    ETH_HPP_HANDOVER_OUTPUT_GRADIENT, /* RECV_GRADIENT */
+    ETH_HPP_HANDOVER_INPUT_GRADIENT,  /* SEND_GRADIENT */
+    ETH_HPP_HANDOVERS
+};
+
+/* The buffers of one kind of hand-over and its instructions by micro-batch. */
+struct eth_hpp_handover_buffers {
+    char *memory; /* [buffers][samples][sample_bytes] */
+    int buffers;
+    size_t sample_bytes;
+    int *first; /* [micro_batches] index of the first instruction, or -1 */
+};
+
+struct eth_hpp_executor {
+    struct eth_hpp_program program;
+    struct eth_hpp_request **requests; /* [instructions] under way, or NULL */
+    int *next;                         /* [instructions] the next of its kind and micro-batch */
+    struct eth_hpp_handover_buffers handovers[ETH_HPP_HANDOVERS];
+    int64_t first_sample;      /* of this worker in a step's first micro-batch */
+    int32_t *tokens, *targets; /* device, [in_flight][samples][sequence]; NULL where not needed */
+    int32_t *host_samples;     /* one sample's tokens, then its targets */
+    double *loss, *norm;       /* device: sum and count; sum of squares */
+    double *forward_s;         /* emulated, [layers of the stage]; NULL: nothing is emulated */
+
+    /* of the step that runs */
+    double totals[2]; /* loss and targets, of this rank and then of all */
+    double squares;   /* the same of the gradients */
+    bool last_backward;
+    int syncs_started; /* instructions before this one have been looked at */
+    double backward_start, backward_end;
+    double busy_s;
+    struct eth_hpp_error layer_error; /* of a sum that eth_hpp_layer_done started */
+};
+
+struct eth_hpp_context {
+    struct eth_hpp_plan plan;
+    struct eth_hpp_bootstrap_place job; /* this process among the job's */
+    struct eth_hpp_place place;         /* this rank in the plan */
+    struct eth_hpp_assignment assignment;
+    double timeout_s;
+    struct eth_hpp_comm *comm;
+    struct eth_hpp_group *active; /* all ranks that are not idle */
+    struct eth_hpp_kernels *kernels;
+    struct eth_hpp_arena arena;
+    struct eth_hpp_emulator emulator;
+    double busy_s; /* of all steps */
+    struct eth_hpp_stage_ops ops;
+    void *user;
+    bool registered, failed;
+    struct eth_hpp_parameters parameters;
+    struct eth_hpp_executor executor;
+    int64_t step; /* the one that runs or comes next */
+};
+
+/* eth_hpp_init on a bootstrap, which it closes in every case (context.c). */
+enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
+                                         const struct eth_hpp_init_options *options,
+                                         struct eth_hpp_context **context,
+                                         struct eth_hpp_error *err);
+
+/* Takes the tensors in and makes memory and groups (register.c). */
+enum eth_hpp_status eth_hpp_parameters_open(struct eth_hpp_context *context,
+                                            const struct eth_hpp_tensor *tensors, size_t count,
+                                            struct eth_hpp_error *err);
+void eth_hpp_parameters_free(struct eth_hpp_context *context);
+
+/* Compiles this rank's list and makes its buffers. */
+enum eth_hpp_status eth_hpp_executor_open(struct eth_hpp_context *context, size_t input_bytes,
+                                          size_t output_bytes, struct eth_hpp_error *err);
+void eth_hpp_executor_free(struct eth_hpp_executor *executor);
+enum eth_hpp_status eth_hpp_executor_run(struct eth_hpp_context *context,
+                                         const struct eth_hpp_optimizer_options *optimizer,
+                                         struct eth_hpp_metrics *metrics,
+                                         struct eth_hpp_error *err);
+
+/* Waits for what instruction i has under way, if anything; the error says what it was. */
+enum eth_hpp_status eth_hpp_executor_wait(struct eth_hpp_context *context, int i,
+                                          struct eth_hpp_error *err);
+
+/* Hand-overs (handover.c). */
+enum eth_hpp_status eth_hpp_handovers_open(struct eth_hpp_context *context, size_t input_bytes,
+                                           size_t output_bytes, struct eth_hpp_error *err);
+void *eth_hpp_handover_buffer(const struct eth_hpp_executor *executor, enum eth_hpp_handover kind,
+                              int micro_batch, int samples);
+enum eth_hpp_status eth_hpp_handover_start(struct eth_hpp_context *context, int i,
+                                           struct eth_hpp_error *err);
+/* Waits for all of a kind of one micro-batch; nothing where it is not a micro-batch. */
+enum eth_hpp_status eth_hpp_handover_wait(struct eth_hpp_context *context,
+                                          enum eth_hpp_handover kind, int micro_batch,
+                                          struct eth_hpp_error *err);
+
+/* Gradient sums and the update (sync.c, optimizer.c). */
+/* Starts the sums, in the list's order, of the blocks that a backward has passed. */
+enum eth_hpp_status eth_hpp_sync_passed(struct eth_hpp_context *context, int layer,
+                                        struct eth_hpp_error *err);
+enum eth_hpp_status eth_hpp_sync_wait(struct eth_hpp_context *context, struct eth_hpp_error *err);
+enum eth_hpp_status eth_hpp_sync_loss(struct eth_hpp_context *context, int i,
+                                      struct eth_hpp_error *err);
+/* The global sum of squares into executor.squares. */
+enum eth_hpp_status eth_hpp_sync_norm(struct eth_hpp_context *context, int i,
+                                      struct eth_hpp_error *err);
+/* *norm: of the mean gradient, before clipping. */
+enum eth_hpp_status eth_hpp_optimizer_update(struct eth_hpp_context *context,
+                                             const struct eth_hpp_optimizer_options *options,
+                                             double *norm, struct eth_hpp_error *err);
+
+#endif

@@ -1,0 +1,49 @@
+/* The update: one division by the number of targets, clipping by the global norm, AdamW. Every
+ * owner of a tensor does the same on the same bits. */
+#include <math.h>
+
+#include "runtime/context.h"
+
+/* As torch.nn.utils.clip_grad_norm_ does it. */
+#define CLIP_EPSILON 1e-6
+
+static double clip_factor(double norm, double clip_norm)
+{
+    double factor = clip_norm / (norm + CLIP_EPSILON);
+    return clip_norm > 0 && factor < 1 ? factor : 1;
+}
+
+enum eth_hpp_status eth_hpp_optimizer_update(struct eth_hpp_context *context,
+                                             const struct eth_hpp_optimizer_options *options,
+                                             double *norm, struct eth_hpp_error *err)
+{
+    struct eth_hpp_kernels *kernels = context->kernels;
+    const struct eth_hpp_parameters *parameters = &context->parameters;
+    const double targets = context->executor.totals[1];
+    const double mean_norm = sqrt(context->executor.squares) / targets;
+    struct eth_hpp_adamw settings = {
+        .learning_rate = options->learning_rate,
+        .beta1 = options->beta1,
+        .beta2 = options->beta2,
+        .epsilon = options->epsilon,
+        .gradient_scale = clip_factor(mean_norm, options->clip_norm) / targets,
+        .step = context->step + 1,
+    };
+    if (!isfinite(mean_norm))
+        return eth_hpp_error_set(err, ETH_HPP_ERR_NUMERIC,
+                                 "step %lld: the gradients' norm is not finite: lower the learning "
+                                 "rate",
+                                 (long long)context->step);
+    for (size_t i = 0; i < parameters->tensor_count; i++) {
+        const struct eth_hpp_parameter *tensor = &parameters->tensors[i];
+        if (tensor->alias)
+            continue;
+        settings.weight_decay = tensor->weight_decay ? options->weight_decay : 0;
+        kernels->ops->adamw(
+            kernels->state, tensor->count, &settings, parameters->gradients + tensor->offset,
+            parameters->weights + tensor->offset, parameters->first_moments + tensor->offset,
+            parameters->second_moments + tensor->offset);
+    }
+    *norm = mean_norm;
+    return kernels->ops->synchronize(kernels->state, err);
+}

@@ -1,0 +1,239 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/context.h"
+
+enum { ALIGNMENT = 16 }; /* floats: 64 bytes, a cache line or a vector */
+
+static size_t aligned(size_t count)
+{
+    return (count + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* The tied block of this name that this rank owns, or -1. */
+static int find_tied(const struct eth_hpp_context *context, const char *name)
+{
+    for (int b = 0; b < context->plan.block_count; b++)
+        if (context->plan.blocks[b].tied_name[0] != '\0' &&
+            strcmp(context->plan.blocks[b].tied_name, name) == 0 &&
+            context->parameters.blocks[b].block >= 0)
+            return b;
+    return -1;
+}
+
+static bool is_tied(const struct eth_hpp_block *block)
+{
+    return block->first_layer == block->end_layer;
+}
+
+static void find_owned_blocks(struct eth_hpp_context *context)
+{
+    for (int b = 0; b < context->plan.block_count; b++) {
+        const struct eth_hpp_block *block = &context->plan.blocks[b];
+        struct eth_hpp_owned_block *own = &context->parameters.blocks[b];
+        own->block = -1;
+        own->lowest_layer = is_tied(block) ? context->plan.layers : block->first_layer;
+        own->counted_here = block->ranks[0] == context->job.rank;
+        for (int i = 0; i < block->rank_count; i++)
+            if (block->ranks[i] == context->job.rank)
+                own->block = b;
+    }
+}
+
+static enum eth_hpp_status check_tensor(const struct eth_hpp_context *context,
+                                        const struct eth_hpp_tensor *tensor,
+                                        struct eth_hpp_error *err)
+{
+    const struct eth_hpp_assignment *a = &context->assignment;
+    if (tensor->layer < a->first_layer || tensor->layer >= a->end_layer)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "tensor %s is of layer %d, this rank holds layers %d to %d",
+                                 tensor->name, tensor->layer, a->first_layer, a->end_layer - 1);
+    if (tensor->tied != NULL && find_tied(context, tensor->tied) < 0)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "tensor %s: the plan has no tied block \"%s\" on this rank: was "
+                                 "it made for another model?",
+                                 tensor->name, tensor->tied);
+    return ETH_HPP_OK;
+}
+
+/* Places the own tensors of a layer; *end is where the next one goes. */
+static enum eth_hpp_status place_layer(struct eth_hpp_context *context,
+                                       const struct eth_hpp_tensor *tensors, int layer, size_t *end,
+                                       struct eth_hpp_error *err)
+{
+    bool found = false;
+    for (size_t i = 0; i < context->parameters.tensor_count; i++) {
+        if (tensors[i].layer != layer)
+            continue;
+        found = true;
+        if (tensors[i].tied != NULL)
+            continue;
+        context->parameters.tensors[i].offset = *end;
+        *end += aligned(tensors[i].count);
+    }
+    return found ? ETH_HPP_OK
+                 : eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                     "no tensor of layer %d is registered, which this rank holds",
+                                     layer);
+}
+
+/* Places a tied tensor: once, however many layers of this rank name it. */
+static enum eth_hpp_status place_tied(struct eth_hpp_context *context,
+                                      const struct eth_hpp_tensor *tensors, int block, size_t *end,
+                                      struct eth_hpp_error *err)
+{
+    const struct eth_hpp_tensor *first = NULL;
+    struct eth_hpp_owned_block *own = &context->parameters.blocks[block];
+    const char *name = context->plan.blocks[block].tied_name;
+    for (size_t i = 0; i < context->parameters.tensor_count; i++) {
+        if (tensors[i].tied == NULL || strcmp(tensors[i].tied, name) != 0)
+            continue;
+        if (first == NULL)
+            first = &tensors[i];
+        if (tensors[i].count != first->count)
+            return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                     "tied tensor %s: %s has %zu elements and %s has %zu", name,
+                                     first->name, first->count, tensors[i].name, tensors[i].count);
+        context->parameters.tensors[i].offset = *end;
+        context->parameters.tensors[i].alias = first != &tensors[i];
+        if (tensors[i].layer < own->lowest_layer)
+            own->lowest_layer = tensors[i].layer;
+    }
+    if (first == NULL)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "tied tensor %s of the plan is not registered on this rank", name);
+    own->offset = *end;
+    own->count = aligned(first->count);
+    *end += own->count;
+    return ETH_HPP_OK;
+}
+
+static enum eth_hpp_status place_all(struct eth_hpp_context *context,
+                                     const struct eth_hpp_tensor *tensors,
+                                     struct eth_hpp_error *err)
+{
+    enum eth_hpp_status status = ETH_HPP_OK;
+    struct eth_hpp_parameters *parameters = &context->parameters;
+    size_t end = 0;
+    for (int b = 0; status == ETH_HPP_OK && b < context->plan.block_count; b++) {
+        const struct eth_hpp_block *block = &context->plan.blocks[b];
+        if (parameters->blocks[b].block < 0 || is_tied(block))
+            continue;
+        parameters->blocks[b].offset = end;
+        for (int l = block->first_layer; status == ETH_HPP_OK && l < block->end_layer; l++)
+            status = place_layer(context, tensors, l, &end, err);
+        parameters->blocks[b].count = end - parameters->blocks[b].offset;
+    }
+    for (int b = 0; status == ETH_HPP_OK && b < context->plan.block_count; b++)
+        if (parameters->blocks[b].block >= 0 && is_tied(&context->plan.blocks[b]))
+            status = place_tied(context, tensors, b, &end, err);
+    parameters->total = end;
+    return status;
+}
+
+static enum eth_hpp_status copy_tensors(struct eth_hpp_context *context,
+                                        const struct eth_hpp_tensor *tensors, size_t count,
+                                        struct eth_hpp_error *err)
+{
+    struct eth_hpp_parameters *parameters = &context->parameters;
+    enum eth_hpp_status status = ETH_HPP_OK;
+    parameters->tensors = calloc(count + 1, sizeof(*parameters->tensors));
+    parameters->blocks = calloc((size_t)context->plan.block_count + 1, sizeof(*parameters->blocks));
+    if (parameters->tensors == NULL || parameters->blocks == NULL)
+        return eth_hpp_error_memory(err, "the tensors' table");
+    parameters->tensor_count = count;
+    find_owned_blocks(context);
+    for (size_t i = 0; status == ETH_HPP_OK && i < count; i++) {
+        parameters->tensors[i].name = strdup(tensors[i].name);
+        if (parameters->tensors[i].name == NULL)
+            return eth_hpp_error_memory(err, "the tensors' table");
+        parameters->tensors[i].count = tensors[i].count;
+        parameters->tensors[i].weight_decay = tensors[i].weight_decay;
+        status = check_tensor(context, &tensors[i], err);
+    }
+    return status;
+}
+
+static enum eth_hpp_status allocate(struct eth_hpp_context *context, struct eth_hpp_error *err)
+{
+    static const char *const what[] = {"weights", "gradients", "first moments", "second moments"};
+    struct eth_hpp_parameters *parameters = &context->parameters;
+    float **arrays[] = {&parameters->weights, &parameters->gradients, &parameters->first_moments,
+                        &parameters->second_moments};
+    enum eth_hpp_status status = ETH_HPP_OK;
+    for (int i = 0; status == ETH_HPP_OK && i < 4; i++) {
+        void *memory = NULL;
+        status = eth_hpp_arena_allocate(&context->arena, parameters->total * sizeof(float), what[i],
+                                        &memory, err);
+        *arrays[i] = memory;
+    }
+    return status;
+}
+
+/* A number for the tensors of a block that unlike registrations are unlikely to share. */
+static uint32_t block_signature(const struct eth_hpp_context *context, int block)
+{
+    const struct eth_hpp_owned_block *own = &context->parameters.blocks[block];
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < context->parameters.tensor_count; i++) {
+        const struct eth_hpp_parameter *tensor = &context->parameters.tensors[i];
+        if (tensor->offset < own->offset || tensor->offset >= own->offset + own->count ||
+            is_tied(&context->plan.blocks[block]))
+            continue; /* a tied tensor may be named once or several times */
+        hash = (hash ^ (uint32_t)(tensor->offset - own->offset)) * 16777619u;
+        hash = (hash ^ (uint32_t)tensor->count ^ (tensor->weight_decay ? 1u << 31 : 0)) * 16777619u;
+    }
+    return hash;
+}
+
+/* Opens the block's group, in which all owners must have the same tensors. */
+static enum eth_hpp_status open_block(struct eth_hpp_context *context, int b,
+                                      struct eth_hpp_error *err)
+{
+    const struct eth_hpp_block *block = &context->plan.blocks[b];
+    struct eth_hpp_owned_block *own = &context->parameters.blocks[b];
+    struct eth_hpp_request *request;
+    const double signature = block_signature(context, b), floats = (double)own->count;
+    double bounds[4] = {signature, -signature, floats, -floats};
+    enum eth_hpp_status status = eth_hpp_comm_group_open(
+        context->comm, block->ranks, block->rank_count, (uint32_t)b, &own->group, err);
+    if (status == ETH_HPP_OK)
+        status =
+            eth_hpp_comm_group_reduce(own->group, bounds, 4, ETH_HPP_REDUCE_MAX, &request, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_comm_wait(context->comm, request, context->timeout_s, err);
+    if (status == ETH_HPP_OK && (bounds[0] != -bounds[1] || bounds[2] != -bounds[3]))
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                   "block %d of the plan (%s%d to %d): its owners have registered "
+                                   "different tensors; order, counts and weight decay must agree",
+                                   b, is_tied(block) ? block->tied_name : "layers ",
+                                   block->first_layer, block->end_layer - 1);
+    return status;
+}
+
+enum eth_hpp_status eth_hpp_parameters_open(struct eth_hpp_context *context,
+                                            const struct eth_hpp_tensor *tensors, size_t count,
+                                            struct eth_hpp_error *err)
+{
+    enum eth_hpp_status status = copy_tensors(context, tensors, count, err);
+    if (status == ETH_HPP_OK)
+        status = place_all(context, tensors, err);
+    if (status == ETH_HPP_OK)
+        status = allocate(context, err);
+    for (int b = 0; status == ETH_HPP_OK && b < context->plan.block_count; b++)
+        if (context->parameters.blocks[b].block >= 0)
+            status = open_block(context, b, err);
+    return status;
+}
+
+void eth_hpp_parameters_free(struct eth_hpp_context *context)
+{
+    struct eth_hpp_parameters *parameters = &context->parameters;
+    for (int b = 0; parameters->blocks != NULL && b < context->plan.block_count; b++)
+        eth_hpp_comm_group_close(parameters->blocks[b].group);
+    for (size_t i = 0; i < parameters->tensor_count; i++)
+        free(parameters->tensors[i].name);
+    free(parameters->tensors);
+    free(parameters->blocks);
+}

@@ -1,0 +1,370 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "emulation/ranks.h"
+#include "plan/plan.h"
+#include "runtime/context.h"
+#include "tiny_model.h"
+
+enum { STEPS = 12, GLOBAL_BATCH = 8 };
+
+/* What the ranks leave for the test to look at; in memory that they share. */
+struct record {
+    double loss[RANKS_MAX][STEPS], norm[RANKS_MAX][STEPS];
+    float layers[RANKS_MAX][TINY_LAYERS][TINY_WEIGHTS], table[RANKS_MAX][TINY_TABLE];
+    bool holds[RANKS_MAX][TINY_LAYERS];
+    bool idle[RANKS_MAX];
+};
+
+struct run {
+    char plan_path[64];
+    int ranks;
+    double timeout_s;
+    void (*disturb)(const struct eth_hpp_micro_batch *micro_batch, float *kept);
+    bool silent_layers; /* the model does not call eth_hpp_layer_done */
+    struct record *record;
+};
+
+static const struct eth_hpp_optimizer_options optimizer = {.learning_rate = 0.01,
+                                                           .beta1 = 0.9,
+                                                           .beta2 = 0.95,
+                                                           .epsilon = 1e-8,
+                                                           .weight_decay = 0.1,
+                                                           .clip_norm = 0.5};
+
+/* ---- a rank ---- */
+
+static void keep_weights(const struct tiny_model *model, struct record *record)
+{
+    const struct eth_hpp_assignment *a = model->part;
+    for (int l = a->first_layer; l < a->end_layer; l++) {
+        record->holds[a->rank][l] = true;
+        if (l > 0 && l < TINY_LAYERS - 1)
+            memcpy(record->layers[a->rank][l],
+                   eth_hpp_tensor_weights(model->context, (size_t)model->tensor_of[l][0]),
+                   sizeof(float) * TINY_WEIGHTS);
+    }
+    if (model->table >= 0)
+        memcpy(record->table[a->rank], eth_hpp_tensor_weights(model->context, (size_t)model->table),
+               sizeof(float) * TINY_TABLE);
+}
+
+static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    const struct run *run = user;
+    const struct eth_hpp_init_options options = {.plan_path = run->plan_path,
+                                                 .timeout_s = run->timeout_s};
+    struct eth_hpp_context *context = NULL;
+    struct eth_hpp_error err = {0};
+    struct eth_hpp_metrics metrics;
+    struct tiny_model model = {.disturb = run->disturb, .report_layers = !run->silent_layers};
+    if (eth_hpp_context_open(bootstrap, &options, &context, &err) != ETH_HPP_OK)
+        eth_hpp_fail(NULL, &err);
+    const struct eth_hpp_assignment *a = eth_hpp_get_assignment(context);
+    if (tiny_model_open(&model, context, &err) != ETH_HPP_OK)
+        eth_hpp_fail(context, &err);
+    run->record->idle[a->rank] = a->idle;
+    for (int step = 0; step < STEPS && !a->idle; step++) {
+        if (eth_hpp_step(context, &optimizer, &metrics, &err) != ETH_HPP_OK)
+            eth_hpp_fail(context, &err);
+        RANK_CHECK(metrics.step == step);
+        run->record->loss[a->rank][step] = metrics.loss;
+        run->record->norm[a->rank][step] = metrics.gradient_norm;
+    }
+    if (!a->idle)
+        keep_weights(&model, run->record);
+    eth_hpp_finalize(context);
+    tiny_model_close(&model);
+    return 0;
+}
+
+/* ---- plans ---- */
+
+/* A plan file from the pipelines' text: the rest, the tied block too, is filled in. */
+static void write_plan(struct run *run, const char *pipelines)
+{
+    char text[4096];
+    struct eth_hpp_error err = {0};
+    struct eth_hpp_plan plan;
+    int kinds[TINY_LAYERS] = {0, 1, 1, 1, 1, 2};
+    struct eth_hpp_profile profile = {
+        .kinds = {{.name = "first"}, {.name = "mid"}, {.name = "last"}},
+        .kind_count = 3,
+        .layers = kinds,
+        .layer_count = TINY_LAYERS,
+        .tied = {{.name = "table", .kinds = 5}},
+        .tied_count = 1};
+    snprintf(text, sizeof(text),
+             "{\"format\":\"eth-hpp-plan\",\"version\":1,\"model\":{\"name\":\"tiny\","
+             "\"layers\":%d,\"sequence_length\":%d},\"global_batch\":%d,\"schedule\":\"1f1b\","
+             "\"dtype\":\"fp32\",\"optimizer\":\"replicated\",\"pipelines\":[%s]}",
+             TINY_LAYERS, TINY_SEQUENCE, GLOBAL_BATCH, pipelines);
+    if (eth_hpp_plan_parse("test", text, strlen(text), &plan, &err) != ETH_HPP_OK ||
+        eth_hpp_plan_make_blocks(&plan, &profile, &err) != ETH_HPP_OK)
+        fail_msg("%s", err.text);
+    snprintf(run->plan_path, sizeof(run->plan_path), "test_runtime.%d.json", (int)getpid());
+    if (eth_hpp_plan_save(&plan, run->plan_path, &err) != ETH_HPP_OK)
+        fail_msg("%s", err.text);
+    eth_hpp_plan_free(&plan);
+}
+
+static void run_plan(struct run *run, const char *pipelines, struct ranks_result *result)
+{
+    write_plan(run, pipelines);
+    run->record =
+        mmap(NULL, sizeof(*run->record), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (run->timeout_s == 0)
+        run->timeout_s = 20;
+    ranks_run(run->ranks, train, run, 60, result);
+    unlink(run->plan_path);
+}
+
+static void end_run(struct run *run)
+{
+    munmap(run->record, sizeof(*run->record));
+}
+
+#define WORKER(rank, samples)                                                                      \
+    "{\"node\":\"n\",\"gpus\":[" #rank "],\"ranks\":[" #rank "],\"samples\":" #samples "}"
+#define STAGE(first, end, extra, workers)                                                          \
+    "{\"layers\":[" #first "," #end "]" extra ",\"workers\":[" workers "]}"
+#define PIPELINE(micro_batch, micro_batches, stages)                                               \
+    "{\"micro_batch\":" #micro_batch ",\"micro_batches\":" #micro_batches ",\"stages\":[" stages   \
+    "]}"
+#define ONE_RANK PIPELINE(4, 2, STAGE(0, 6, "", WORKER(0, 4)))
+
+/* ---- the loss does not depend on the plan ---- */
+
+static void compare_losses(const struct run *run, const struct record *reference, const char *name)
+{
+    for (int rank = 0; rank < run->ranks; rank++)
+        for (int step = 0; step < STEPS && !run->record->idle[rank]; step++) {
+            double loss = run->record->loss[rank][step], right = reference->loss[0][step];
+            double norm = run->record->norm[rank][step], right_norm = reference->norm[0][step];
+            if (fabs(loss - right) > 1e-5 * right || fabs(norm - right_norm) > 1e-4 * right_norm)
+                fail_msg("%s: step %d on rank %d: loss %.9g for %.9g, norm %.9g for %.9g", name,
+                         step, rank, loss, right, norm, right_norm);
+        }
+}
+
+/* All owners of a layer end with the same bits. */
+static void compare_replicas(const struct run *run, const char *name)
+{
+    const struct record *record = run->record;
+    for (int layer = 0; layer < TINY_LAYERS; layer++) {
+        int first = -1;
+        for (int rank = 0; rank < run->ranks; rank++) {
+            if (!record->holds[rank][layer])
+                continue;
+            if (first < 0)
+                first = rank;
+            if (memcmp(record->layers[first][layer], record->layers[rank][layer],
+                       sizeof(record->layers[0][0])) != 0)
+                fail_msg("%s: layer %d differs on ranks %d and %d", name, layer, first, rank);
+        }
+    }
+    for (int rank = 1; rank < run->ranks; rank++)
+        if (record->holds[rank][0] || record->holds[rank][TINY_LAYERS - 1])
+            assert_memory_equal(record->table[0], record->table[rank], sizeof(record->table[0]));
+}
+
+static void every_plan_gives_the_same_losses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int ranks;
+        const char *pipelines;
+    } plans[] = {
+        {"two unlike pipelines", 3,
+         PIPELINE(2, 3,
+                  STAGE(0, 2, "", WORKER(0, 2)) "," STAGE(
+                      2, 6, "", WORKER(1, 2))) "," PIPELINE(1, 2, STAGE(0, 6, "", WORKER(2, 1)))},
+        {"a mixed stage", 3,
+         PIPELINE(
+             4, 2,
+             STAGE(0, 3, "", WORKER(0, 3) "," WORKER(1, 1)) "," STAGE(3, 6, "", WORKER(2, 4)))},
+        {"mixed stages that cut a micro-batch differently, and an idle rank", 5,
+         PIPELINE(4, 2,
+                  STAGE(0, 3, "", WORKER(0, 3) "," WORKER(1, 1)) "," STAGE(
+                      3, 6, "", WORKER(4, 2) "," WORKER(2, 2)))},
+        {"one deep pipeline", 4,
+         PIPELINE(2, 4,
+                  STAGE(0, 1, "", WORKER(0, 2)) "," STAGE(1, 3, "", WORKER(1, 2)) "," STAGE(
+                      3, 5, "", WORKER(2, 2)) "," STAGE(5, 6, "", WORKER(3, 2)))},
+        {"all micro-batches in flight", 3,
+         PIPELINE(1, 8,
+                  STAGE(0, 2, ",\"in_flight\":8", WORKER(0, 1)) "," STAGE(
+                      2, 4, ",\"in_flight\":8", WORKER(1, 1)) "," STAGE(4, 6, ",\"in_flight\":8",
+                                                                        WORKER(2, 1)))},
+        {"fewer micro-batches than stages", 4,
+         PIPELINE(8, 1,
+                  STAGE(0, 1, "", WORKER(0, 8)) "," STAGE(1, 3, "", WORKER(1, 8)) "," STAGE(
+                      3, 5, "", WORKER(2, 8)) "," STAGE(5, 6, "", WORKER(3, 8)))},
+        {"recompute", 3,
+         PIPELINE(
+             2, 3,
+             STAGE(0, 2, ",\"recompute\":true", WORKER(0, 2)) "," STAGE(
+                 2, 6, ",\"recompute\":true",
+                 WORKER(1, 2))) "," PIPELINE(2, 1,
+                                             STAGE(0, 6, ",\"recompute\":true", WORKER(2, 2)))},
+    };
+    struct run reference = {.ranks = 1};
+    struct ranks_result result;
+    run_plan(&reference, ONE_RANK, &result);
+    if (result.exit_code[0] != 0)
+        fail_msg("%s", result.log);
+    assert_true(reference.record->loss[0][STEPS - 1] < 0.9 * reference.record->loss[0][0]);
+    assert_true(reference.record->norm[0][0] > optimizer.clip_norm); /* clipping is at work */
+    for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) {
+        struct run run = {.ranks = plans[i].ranks, .silent_layers = i == 1};
+        run_plan(&run, plans[i].pipelines, &result);
+        for (int rank = 0; rank < run.ranks; rank++)
+            if (result.exit_code[rank] != 0)
+                fail_msg("%s: rank %d ended with %d: %s", plans[i].name, rank,
+                         result.exit_code[rank], result.log);
+        compare_losses(&run, reference.record, plans[i].name);
+        compare_replicas(&run, plans[i].name);
+        end_run(&run);
+    }
+    end_run(&reference);
+}
+
+/* ---- failures ---- */
+
+#define THREE_STAGES                                                                               \
+    PIPELINE(2, 4,                                                                                 \
+             STAGE(0, 2, "", WORKER(0, 2)) "," STAGE(2, 5, "", WORKER(1, 2)) "," STAGE(            \
+                 5, 6, "", WORKER(2, 2)))
+
+static void die_in_the_middle(const struct eth_hpp_micro_batch *micro_batch, float *kept)
+{
+    (void)kept;
+    if (micro_batch->step == 3 && micro_batch->index == 2 && micro_batch->targets != NULL)
+        raise(SIGKILL);
+}
+
+static void hang_in_the_middle(const struct eth_hpp_micro_batch *micro_batch, float *kept)
+{
+    (void)kept;
+    if (micro_batch->step == 3 && micro_batch->index == 2 && micro_batch->targets != NULL)
+        sleep(30);
+}
+
+/* The log has one line, with this in it. */
+static void expect_one_line(struct run *run, const char *line, const int *exit_codes)
+{
+    static struct ranks_result result;
+    run_plan(run, THREE_STAGES, &result);
+    end_run(run);
+    for (int rank = 0; rank < run->ranks; rank++)
+        if (result.exit_code[rank] != exit_codes[rank])
+            fail_msg("rank %d ended with %d: %s", rank, result.exit_code[rank], result.log);
+    if (ranks_log_count(&result, line) != 1 || ranks_log_count(&result, "\n") != 1)
+        fail_msg("not one line \"%s\" but: %s", line, result.log);
+    assert_true(result.seconds < 10);
+}
+
+static void a_rank_killed_in_mid_training_ends_all(void **state)
+{
+    (void)state;
+    struct run run = {.ranks = 3, .disturb = die_in_the_middle};
+    expect_one_line(&run, "eth-hpp: rank 2 on host1 is lost: its process has ended",
+                    (int[]){1, 1, 137});
+}
+
+static void a_rank_that_hangs_is_named_with_the_instruction(void **state)
+{
+    (void)state;
+    struct run run = {.ranks = 3, .disturb = hang_in_the_middle, .timeout_s = 1};
+    expect_one_line(&run,
+                    "eth-hpp: rank 1 on host0: step 3, micro-batch 2 of pipeline 0, recv-gradient: "
+                    "waited ",
+                    (int[]){1, 1, 1});
+}
+
+static void poison(const struct eth_hpp_micro_batch *micro_batch, float *kept)
+{
+    (void)kept;
+    if (micro_batch->step == 2 && micro_batch->targets != NULL)
+        micro_batch->loss[0] += NAN;
+}
+
+static void a_loss_that_is_not_finite_stops_all_with_one_line(void **state)
+{
+    (void)state;
+    struct run run = {.ranks = 3, .disturb = poison};
+    expect_one_line(&run, "step 2: the loss is not finite", (int[]){1, 1, 1});
+}
+
+static void a_plan_for_more_ranks_is_refused(void **state)
+{
+    (void)state;
+    struct run run = {.ranks = 2};
+    expect_one_line(&run, "the plan needs 3 ranks, the job has 2", (int[]){2, 1});
+}
+
+/* ---- what is refused on one rank ---- */
+
+static int refuse(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    const struct run *run = user;
+    const struct eth_hpp_init_options options = {.plan_path = run->plan_path};
+    static const struct eth_hpp_stage_ops ops;
+    static const struct eth_hpp_tensor cases[][7] = {
+        {{.name = "a", .layer = 6, .count = 1}},
+        {{.name = "a", .layer = 0, .tied = "nothing", .count = 1}},
+        {{.name = "a", .layer = 0, .count = 1}, {.name = "b", .layer = 1, .count = 1}},
+    };
+    static const char *const messages[] = {"tensor a is of layer 6, this rank holds layers 0 to 5",
+                                           "has no tied block \"nothing\"",
+                                           "no tensor of layer 2 is registered"};
+    struct eth_hpp_error err = {0};
+    (void)bootstrap;
+    for (size_t i = 0; i < 3; i++) {
+        struct eth_hpp_context *context;
+        RANK_CHECK(eth_hpp_init(&options, &context, &err) == ETH_HPP_OK, "%s", err.text);
+        RANK_CHECK(eth_hpp_step(context, &optimizer, NULL, &err) == ETH_HPP_ERR_INPUT);
+        RANK_CHECK(eth_hpp_register(context, cases[i], i < 2 ? 1 : 2, 0, 0, &ops, NULL, &err) ==
+                   ETH_HPP_ERR_INPUT);
+        RANK_CHECK(strstr(err.text, messages[i]) != NULL, "%s", err.text);
+        eth_hpp_finalize(context);
+    }
+    eth_hpp_bootstrap_close(bootstrap);
+    return 0;
+}
+
+static void wrong_registrations_are_refused(void **state)
+{
+    (void)state;
+    struct run run = {.ranks = 1};
+    struct ranks_result result;
+    write_plan(&run, ONE_RANK);
+    ranks_run(1, refuse, &run, 30, &result);
+    unlink(run.plan_path);
+    if (result.exit_code[0] != 0)
+        fail_msg("%s", result.log);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_plan_gives_the_same_losses),
+        cmocka_unit_test(a_rank_killed_in_mid_training_ends_all),
+        cmocka_unit_test(a_rank_that_hangs_is_named_with_the_instruction),
+        cmocka_unit_test(a_loss_that_is_not_finite_stops_all_with_one_line),
+        cmocka_unit_test(a_plan_for_more_ranks_is_refused),
+        cmocka_unit_test(wrong_registrations_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
