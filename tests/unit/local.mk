@@ -60,6 +60,10 @@ tests_unit_test_gpt_create_SOURCES = tests/unit/test_gpt_create.c tests/unit/sta
 tests_unit_test_gpt_create_CFLAGS = $(AM_CFLAGS) $(OPENBLAS_CFLAGS)
 tests_unit_test_gpt_create_LDADD = $(tests_unit_test_gpt_LDADD)
 
+unit_tests += tests/unit/test_train
+tests_unit_test_train_SOURCES = tests/unit/test_train.c
+tests_unit_test_train_LDADD = libmodels.la libethhpp.la libbase.la $(CMOCKA_LIBS)
+
 unit_tests += tests/unit/test_gpt_measure
 tests_unit_test_gpt_measure_SOURCES = tests/unit/test_gpt_measure.c
 tests_unit_test_gpt_measure_LDADD = libmodels.la libkernels.la libbase.la $(CMOCKA_LIBS)
