@@ -7,6 +7,8 @@
 
 /* argv[0] is the subcommand's name; the exit code of the program is returned. */
 int eth_hpp_command_inventory(int argc, char **argv);
+int eth_hpp_command_plan(int argc, char **argv);
+int eth_hpp_command_show(int argc, char **argv);
 int eth_hpp_command_simulate(int argc, char **argv);
 
 /* Prints "usage: eth-hpp NAME ARGUMENTS", what it does, and its options. */

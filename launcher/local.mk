@@ -5,5 +5,7 @@ eth_hpp_SOURCES = \
 	launcher/inventory.c \
 	launcher/main.c \
 	launcher/node.c launcher/node.h \
+	launcher/plan.c \
+	launcher/show.c \
 	launcher/simulate.c
 eth_hpp_LDADD = libplan.la libmodel.la libinventory.la libbase.la

@@ -12,6 +12,8 @@ static const struct {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"inventory", "writes what this node has", eth_hpp_command_inventory},
+    {"plan", "finds the best plan for a cluster and a model", eth_hpp_command_plan},
+    {"show", "draws a plan file as a table", eth_hpp_command_show},
     {"simulate", "predicts the step of a plan", eth_hpp_command_simulate},
     {NULL, NULL, NULL},
 };
