@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CHILD_DEADLINE_MS = 10000, TEXT_LIMIT = 1 << 20 };
+enum { TEXT_LIMIT = 1 << 20 };
 
 void eth_hpp_node_name(char *name, size_t size)
 {
@@ -40,31 +40,30 @@ static void write_all(int fd, const char *text)
     }
 }
 
-static void collect_and_write(int fd, const char *node)
+static void collect_and_write(int fd, const char *node, const char *site_file)
 {
     struct eth_hpp_inventory inventory;
     char *text = NULL;
-    if (eth_hpp_inventory_collect(node, NULL, &inventory, NULL) == ETH_HPP_OK &&
+    if (eth_hpp_inventory_collect(node, site_file, &inventory, NULL) == ETH_HPP_OK &&
         eth_hpp_inventory_print(&inventory, &text, NULL) == ETH_HPP_OK)
         write_all(fd, text);
 }
 
-static int milliseconds_since(const struct timespec *start)
+static double seconds_now(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int)((now.tv_sec - start->tv_sec) * 1000 + (now.tv_nsec - start->tv_nsec) / 1000000);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 /* Reads to the end of the pipe; false when the deadline passes, or when nothing useful came. */
-static bool read_until_deadline(int fd, char *text, size_t limit, size_t *size)
+static bool read_until_deadline(int fd, double timeout_s, char *text, size_t limit, size_t *size)
 {
-    struct timespec start;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    double deadline = seconds_now() + timeout_s;
     for (*size = 0; *size < limit;) {
         struct pollfd wait = {.fd = fd, .events = POLLIN};
-        int left = CHILD_DEADLINE_MS - milliseconds_since(&start);
-        int ready = left > 0 ? poll(&wait, 1, left) : 0;
+        double left = deadline - seconds_now();
+        int ready = left > 0 ? poll(&wait, 1, (int)(left * 1e3) + 1) : 0;
         if (ready < 0 && errno == EINTR)
             continue;
         if (ready <= 0)
@@ -80,7 +79,8 @@ static bool read_until_deadline(int fd, char *text, size_t limit, size_t *size)
     return false;
 }
 
-static enum eth_hpp_status collect_in_child(const char *node, struct eth_hpp_inventory *inventory,
+static enum eth_hpp_status collect_in_child(const char *node, const char *site_file,
+                                            double timeout_s, struct eth_hpp_inventory *inventory,
                                             struct eth_hpp_error *err)
 {
     int ends[2];
@@ -96,11 +96,11 @@ static enum eth_hpp_status collect_in_child(const char *node, struct eth_hpp_inv
     pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
-        collect_and_write(ends[1], node);
+        collect_and_write(ends[1], node, site_file);
         _exit(0);
     }
     close(ends[1]);
-    bool answered = child > 0 && read_until_deadline(ends[0], text, TEXT_LIMIT, &size);
+    bool answered = child > 0 && read_until_deadline(ends[0], timeout_s, text, TEXT_LIMIT, &size);
     close(ends[0]);
     if (child > 0) {
         /* One that did not answer is never waited for: a child that hangs in the driver survives
@@ -115,20 +115,30 @@ static enum eth_hpp_status collect_in_child(const char *node, struct eth_hpp_inv
         *inventory = (struct eth_hpp_inventory){.source = "none"};
         snprintf(inventory->node, sizeof(inventory->node), "%s", node);
         snprintf(inventory->why_empty, sizeof(inventory->why_empty),
-                 "the GPU driver did not answer within %d s", CHILD_DEADLINE_MS / 1000);
+                 "the GPU driver did not answer within %g s", timeout_s);
     }
 out:
     free(text);
     return status;
 }
 
-enum eth_hpp_status eth_hpp_node_inventory(struct eth_hpp_inventory *inventory,
+enum eth_hpp_status eth_hpp_node_inventory(struct eth_hpp_inventory *inventory, double timeout_s,
                                            struct eth_hpp_error *err)
 {
     char node[ETH_HPP_TEXT_MAX];
-    const char *path = getenv("ETH_HPP_INVENTORY");
+    const char *path = getenv("ETH_HPP_INVENTORY"), *site_file = getenv("ETH_HPP_SITE_FILE");
     if (path != NULL && *path != '\0')
         return eth_hpp_inventory_load(path, inventory, err);
     eth_hpp_node_name(node, sizeof(node));
-    return collect_in_child(node, inventory, err);
+    if (site_file != NULL && *site_file == '\0')
+        site_file = NULL;
+    return collect_in_child(node, site_file, timeout_s, inventory, err);
+}
+
+enum eth_hpp_status eth_hpp_node_visible(struct eth_hpp_inventory *inventory, double timeout_s,
+                                         struct eth_hpp_error *err)
+{
+    char node[ETH_HPP_TEXT_MAX];
+    eth_hpp_node_name(node, sizeof(node));
+    return collect_in_child(node, NULL, timeout_s, inventory, err);
 }

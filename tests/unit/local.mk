@@ -76,6 +76,18 @@ tests_unit_test_inventory_LDADD = libinventory.la libbase.la $(CMOCKA_LIBS)
 tests_unit_test_inventory_DEPENDENCIES = libinventory.la libbase.la \
 	tests/emulation/libnvidia-ml.la
 
+unit_tests += tests/unit/test_launch
+tests_unit_test_launch_SOURCES = tests/unit/test_launch.c
+tests_unit_test_launch_CPPFLAGS = $(tests_unit_test_inventory_CPPFLAGS)
+tests_unit_test_launch_LDADD = $(launcher_libs) $(CMOCKA_LIBS)
+tests_unit_test_launch_DEPENDENCIES = $(launcher_libs) tests/emulation/libnvidia-ml.la
+
+if HAVE_OPENBLAS
+unit_tests += tests/unit/test_calibrate
+tests_unit_test_calibrate_SOURCES = tests/unit/test_calibrate.c
+tests_unit_test_calibrate_LDADD = $(launcher_libs) $(CMOCKA_LIBS)
+endif
+
 # An emulated NVML under the real one's file name; -rpath makes libtool build it shared.
 check_LTLIBRARIES += tests/emulation/libnvidia-ml.la
 tests_emulation_libnvidia_ml_la_SOURCES = tests/emulation/nvml.c

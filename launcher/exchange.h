@@ -1,0 +1,28 @@
+/*
+ * Rounds in which all ranks tell all others something, or that they have failed. One failure ends
+ * the launch on every rank with the same exit code, and one rank alone says why.
+ */
+#ifndef ETH_HPP_LAUNCHER_EXCHANGE_H
+#define ETH_HPP_LAUNCHER_EXCHANGE_H
+
+#include "bootstrap/bootstrap.h"
+
+/* What one rank said in a round. */
+struct eth_hpp_exchange_word {
+    void *data;
+    size_t size;
+};
+
+/* A collective round named `name` (a fresh one each time). `own` is how things stand on this rank;
+ * where it is an error, `err` holds its text and data is ignored. On success *words has one entry a
+ * rank, freed with eth_hpp_exchange_free. If any rank has failed, all return the status of the
+ * lowest one; err keeps its text on that rank and is emptied on the others, so that the reason is
+ * logged once. If some rank does not come before the deadline the job is ended here, with one line
+ * on one rank: this does not return then. */
+enum eth_hpp_status eth_hpp_exchange_round(struct eth_hpp_bootstrap *bootstrap, const char *name,
+                                           enum eth_hpp_status own, const void *data, size_t size,
+                                           struct eth_hpp_exchange_word **words,
+                                           struct eth_hpp_error *err);
+void eth_hpp_exchange_free(struct eth_hpp_exchange_word *words, int count);
+
+#endif

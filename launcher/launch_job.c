@@ -1,0 +1,137 @@
+#include "launcher/launch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/derive.h"
+#include "runtime/capabilities.h"
+
+enum { SAMPLES_PER_GPU = 8 };
+
+void eth_hpp_launch_job_free(struct eth_hpp_launch_job *job)
+{
+    if (job->has_plan)
+        eth_hpp_plan_free(&job->plan);
+    *job = (struct eth_hpp_launch_job){0};
+}
+
+/* A value of the given plan, which an option may repeat but not contradict. */
+static enum eth_hpp_status from_plan(const struct eth_hpp_option_set *options, int option,
+                                     int planned, struct eth_hpp_error *err)
+{
+    const char *text = eth_hpp_option_text(options, (size_t)option);
+    if (text == NULL || (int)eth_hpp_option_number(options, (size_t)option) == planned)
+        return ETH_HPP_OK;
+    return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                             "--%s=%s contradicts the given plan, which has %d: leave one out",
+                             options->table[option].name, text, planned);
+}
+
+static enum eth_hpp_status take_plan(const struct eth_hpp_option_set *options, const char *text,
+                                     struct eth_hpp_launch_job *job, struct eth_hpp_error *err)
+{
+    const char *path = eth_hpp_option_text(options, ETH_HPP_JOB_PLAN);
+    enum eth_hpp_status status =
+        eth_hpp_plan_parse(path != NULL ? path : "plan", text, strlen(text), &job->plan, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    job->has_plan = true;
+    job->sequence_length = job->plan.sequence_length;
+    job->global_batch = job->plan.global_batch;
+    job->dtype = job->plan.dtype;
+    status = from_plan(options, ETH_HPP_JOB_SEQ, job->sequence_length, err);
+    if (status == ETH_HPP_OK)
+        status = from_plan(options, ETH_HPP_JOB_GLOBAL_BATCH, job->global_batch, err);
+    return status;
+}
+
+static enum eth_hpp_status find_model(const struct eth_hpp_option_set *options,
+                                      struct eth_hpp_launch_job *job, struct eth_hpp_error *err)
+{
+    const char *name = eth_hpp_option_text(options, ETH_HPP_JOB_MODEL);
+    if (name == NULL && job->has_plan)
+        name = job->plan.model;
+    if (name == NULL)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "no model: give --model=MODEL (srun: --eth-hpp=MODEL), a preset "
+                                 "or a Hugging Face config.json");
+    enum eth_hpp_status status = eth_hpp_model_find(name, &job->model, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    /* The program may have another working directory. */
+    char *absolute = eth_hpp_preset_find(name) == NULL ? realpath(name, NULL) : NULL;
+    snprintf(job->model_argument, sizeof(job->model_argument), "%s",
+             absolute != NULL ? absolute : name);
+    free(absolute);
+    if (job->has_plan && job->plan.layers != eth_hpp_model_layers(&job->model))
+        return eth_hpp_error_set(
+            err, ETH_HPP_ERR_INPUT, "the given plan has %d layers, the model %s has %d",
+            job->plan.layers, job->model.name, eth_hpp_model_layers(&job->model));
+    return ETH_HPP_OK;
+}
+
+/* "auto": the best that all devices and the runtime have. */
+static enum eth_hpp_status choose_dtype(const struct eth_hpp_option_set *options,
+                                        const struct eth_hpp_launch_rank *ranks, int count,
+                                        enum eth_hpp_dtype *dtype, struct eth_hpp_error *err)
+{
+    const struct eth_hpp_capabilities *runtime = eth_hpp_capabilities_get("cpu");
+    struct eth_hpp_cluster cluster;
+    int *rank_of, asked = eth_hpp_dtype_find(eth_hpp_option_text(options, ETH_HPP_JOB_DTYPE));
+    if (asked >= 0 && !runtime->dtypes[asked])
+        return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
+                                 "--dtype=%s: the runtime cannot train in it; take auto or fp32",
+                                 eth_hpp_dtype_name((enum eth_hpp_dtype)asked));
+    if (asked >= 0) {
+        *dtype = (enum eth_hpp_dtype)asked;
+        return ETH_HPP_OK;
+    }
+    enum eth_hpp_status status = eth_hpp_launch_cluster_make(ranks, count, &cluster, &rank_of, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    enum eth_hpp_dtype best = eth_hpp_derive_dtype(&cluster);
+    *dtype = runtime->dtypes[best] ? best : ETH_HPP_FP32;
+    eth_hpp_cluster_free(&cluster);
+    free(rank_of);
+    return ETH_HPP_OK;
+}
+
+static enum eth_hpp_status fill_defaults(const struct eth_hpp_option_set *options,
+                                         const struct eth_hpp_launch_rank *ranks, int count,
+                                         struct eth_hpp_launch_job *job, struct eth_hpp_error *err)
+{
+    bool seq = eth_hpp_option_text(options, ETH_HPP_JOB_SEQ) != NULL;
+    bool batch = eth_hpp_option_text(options, ETH_HPP_JOB_GLOBAL_BATCH) != NULL;
+    job->sequence_length =
+        seq ? (int)eth_hpp_option_number(options, ETH_HPP_JOB_SEQ) : job->model.context;
+    job->global_batch = batch ? (int)eth_hpp_option_number(options, ETH_HPP_JOB_GLOBAL_BATCH)
+                              : SAMPLES_PER_GPU * count;
+    return choose_dtype(options, ranks, count, &job->dtype, err);
+}
+
+enum eth_hpp_status eth_hpp_launch_job_make(const struct eth_hpp_option_set *options,
+                                            const char *plan_text,
+                                            const struct eth_hpp_launch_rank *ranks, int count,
+                                            struct eth_hpp_launch_job *job,
+                                            struct eth_hpp_error *err)
+{
+    struct eth_hpp_launch_job made = {0};
+    enum eth_hpp_status status = ETH_HPP_OK;
+    if (plan_text != NULL)
+        status = take_plan(options, plan_text, &made, err);
+    if (status == ETH_HPP_OK)
+        status = find_model(options, &made, err);
+    if (status == ETH_HPP_OK && !made.has_plan)
+        status = fill_defaults(options, ranks, count, &made, err);
+    if (status == ETH_HPP_OK && made.sequence_length > made.model.context)
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                   "--seq=%d is longer than the context of %s, %d tokens",
+                                   made.sequence_length, made.model.name, made.model.context);
+    if (status != ETH_HPP_OK) {
+        eth_hpp_launch_job_free(&made);
+        return status;
+    }
+    *job = made;
+    return ETH_HPP_OK;
+}

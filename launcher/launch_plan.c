@@ -1,0 +1,194 @@
+/* What rank 0 does for all: the cluster and the profile of this job, and its plan. */
+#include "launcher/launch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "launcher/calibrate.h"
+#include "plan/derive.h"
+#include "plan/program.h"
+#include "plan/simulate.h"
+#include "runtime/capabilities.h"
+
+/* ---- the profile ---- */
+
+static bool all_measured(const struct eth_hpp_launch_facts *facts)
+{
+    for (int r = 0; r < facts->count; r++)
+        if (facts->times[r].points == 0)
+            return false;
+    return true;
+}
+
+static enum eth_hpp_status load_profile(const char *path, const struct eth_hpp_launch_job *job,
+                                        struct eth_hpp_profile *profile, struct eth_hpp_error *err)
+{
+    struct eth_hpp_profile made;
+    enum eth_hpp_status status = eth_hpp_profile_load(path, &made, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    if (made.layer_count != eth_hpp_model_layers(&job->model))
+        status =
+            eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%.512s: has %d layers, %s has %d", path,
+                              made.layer_count, job->model.name, eth_hpp_model_layers(&job->model));
+    else if (made.sequence_length != job->sequence_length)
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                   "%.512s: is for sequences of %d tokens, the job's have %d: give "
+                                   "--seq=%d or another profile",
+                                   path, made.sequence_length, job->sequence_length,
+                                   made.sequence_length);
+    else if (made.dtype != job->dtype)
+        status =
+            eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%.512s: is for %s, the job is in %s", path,
+                              eth_hpp_dtype_name(made.dtype), eth_hpp_dtype_name(job->dtype));
+    if (status == ETH_HPP_OK)
+        *profile = made;
+    else
+        eth_hpp_profile_free(&made);
+    return status;
+}
+
+static enum eth_hpp_status make_profile(const struct eth_hpp_option_set *options,
+                                        const struct eth_hpp_launch_job *job,
+                                        const struct eth_hpp_launch_facts *facts,
+                                        const struct eth_hpp_cluster *cluster,
+                                        struct eth_hpp_profile *profile, struct eth_hpp_error *err)
+{
+    const char *path = eth_hpp_option_text(options, ETH_HPP_JOB_PROFILE);
+    if (path != NULL)
+        return load_profile(path, job, profile, err);
+    if (!all_measured(facts)) {
+        struct eth_hpp_derive_options derive = {.sequence_length = job->sequence_length,
+                                                .dtype = job->dtype,
+                                                .emulated_time_scale = facts->ranks[0].time_scale};
+        return eth_hpp_derive_profile(&job->model, cluster, &derive, profile, err);
+    }
+    struct eth_hpp_profile made;
+    enum eth_hpp_status status =
+        eth_hpp_derive_layers(&job->model, job->sequence_length, job->dtype, &made, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    status = eth_hpp_calibrate_fill_profile(facts->times, facts->ranks, facts->count, &made, err);
+    if (status == ETH_HPP_OK)
+        *profile = made;
+    else
+        eth_hpp_profile_free(&made);
+    return status;
+}
+
+/* ---- the plan ---- */
+
+/* The given plan on this cluster, if the runtime can run it. */
+static enum eth_hpp_status bind_given(const struct eth_hpp_launch_job *job,
+                                      const struct eth_hpp_cluster *cluster,
+                                      const struct eth_hpp_profile *profile,
+                                      struct eth_hpp_plan *plan, struct eth_hpp_error *err)
+{
+    char *text = NULL;
+    struct eth_hpp_plan made = {0};
+    struct eth_hpp_simulation simulation = {0};
+    enum eth_hpp_status status = eth_hpp_plan_print(&job->plan, &text, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_plan_parse("plan", text, strlen(text), &made, err);
+    free(text);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_capabilities_check(eth_hpp_capabilities_get("cpu"), &made, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_plan_complete(&made, cluster, profile, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_simulate(&made, cluster, profile, false, &simulation, err);
+    if (status == ETH_HPP_OK && !simulation.feasible)
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_INFEASIBLE, "the given plan does not fit: %s",
+                                   simulation.why);
+    if (status == ETH_HPP_OK) {
+        free(made.predicted.ranks);
+        made.predicted = simulation.predicted;
+        simulation.predicted = (struct eth_hpp_predicted){0};
+        *plan = made;
+        made = (struct eth_hpp_plan){0};
+    }
+    eth_hpp_simulation_free(&simulation);
+    eth_hpp_plan_free(&made);
+    return status;
+}
+
+/* Compiles what each rank will run and proves all of it sound together. */
+static enum eth_hpp_status verify(const struct eth_hpp_plan *plan,
+                                  const struct eth_hpp_profile *profile, int ranks,
+                                  struct eth_hpp_error *err)
+{
+    double *output_bytes = NULL, *gradient_bytes = NULL;
+    int compiled = 0;
+    struct eth_hpp_program *programs = calloc((size_t)ranks, sizeof(*programs));
+    if (programs == NULL)
+        return eth_hpp_error_memory(err, "the plan's programs");
+    enum eth_hpp_status status =
+        eth_hpp_program_sizes(plan, profile, &output_bytes, &gradient_bytes, err);
+    while (status == ETH_HPP_OK && compiled < ranks) {
+        status = eth_hpp_program_compile(plan, output_bytes, gradient_bytes, compiled,
+                                         &programs[compiled], err);
+        compiled += status == ETH_HPP_OK;
+    }
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_program_verify(plan, programs, ranks, err);
+    while (compiled > 0)
+        eth_hpp_program_free(&programs[--compiled]);
+    free(programs);
+    free(output_bytes);
+    free(gradient_bytes);
+    return status;
+}
+
+static void log_links(const struct eth_hpp_cluster *cluster)
+{
+    for (int n = 0; n < cluster->node_count; n++) {
+        const struct eth_hpp_node *node = &cluster->nodes[n];
+        eth_hpp_log_debug("%s: inside %.3g GB/s after %.1f us, network %.3g GB/s after %.1f us",
+                          node->name, node->intra_bandwidth / 1e9, node->intra_latency_s * 1e6,
+                          node->inter_bandwidth / 1e9, node->inter_latency_s * 1e6);
+    }
+}
+
+enum eth_hpp_status eth_hpp_launch_plan_make(const struct eth_hpp_option_set *options,
+                                             const struct eth_hpp_launch_job *job,
+                                             const struct eth_hpp_launch_facts *facts,
+                                             struct eth_hpp_plan *plan, struct eth_hpp_error *err)
+{
+    struct eth_hpp_cluster cluster = {0};
+    struct eth_hpp_profile profile = {0};
+    struct eth_hpp_plan made = {0};
+    int *rank_of = NULL;
+    enum eth_hpp_status status = ETH_HPP_OK;
+    if (all_measured(facts))
+        status = eth_hpp_calibrate_name_devices(facts->times, job->model.decoders, facts->ranks,
+                                                facts->count, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_launch_cluster_make(facts->ranks, facts->count, &cluster, &rank_of, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_calibrate_apply_links(facts->pairs, facts->pair_count, facts->ranks,
+                                               &cluster, err);
+    if (status == ETH_HPP_OK)
+        status = make_profile(options, job, facts, &cluster, &profile, err);
+    if (status == ETH_HPP_OK)
+        log_links(&cluster);
+    if (status == ETH_HPP_OK && !job->has_plan)
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED, "give a plan with --plan=FILE");
+    if (status == ETH_HPP_OK)
+        status = bind_given(job, &cluster, &profile, &made, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_launch_plan_renumber(&made, &profile, rank_of, facts->ranks, err);
+    if (status == ETH_HPP_OK)
+        status = verify(&made, &profile, facts->count, err);
+    if (status == ETH_HPP_OK) {
+        made.emulated = facts->ranks[0].time_scale > 0;
+        made.estimated = profile.estimated;
+        *plan = made;
+        made = (struct eth_hpp_plan){0};
+    }
+    eth_hpp_plan_free(&made);
+    eth_hpp_profile_free(&profile);
+    eth_hpp_cluster_free(&cluster);
+    free(rank_of);
+    return status;
+}

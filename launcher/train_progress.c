@@ -1,0 +1,175 @@
+#include "launcher/train.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+
+enum { BAR_WIDTH = 30 };
+
+struct eth_hpp_progress {
+    const struct eth_hpp_plan *plan;
+    int64_t steps, every, done;
+    bool terminal;
+    FILE *metrics;
+    double *step_s; /* [steps] */
+    double first_loss, last_loss;
+};
+
+double eth_hpp_schedule_rate(const struct eth_hpp_schedule *schedule, int64_t step)
+{
+    if (step < schedule->warmup)
+        return schedule->peak * (double)(step + 1) / (double)schedule->warmup;
+    double falling = (double)(schedule->steps - schedule->warmup);
+    double share = falling > 0 ? (double)(step - schedule->warmup) / falling : 0;
+    return schedule->least + (schedule->peak - schedule->least) * 0.5 * (1 + cos(M_PI * share));
+}
+
+enum eth_hpp_status eth_hpp_progress_open(const struct eth_hpp_plan *plan, int64_t steps,
+                                          int64_t every, const char *metrics_path,
+                                          struct eth_hpp_progress **progress,
+                                          struct eth_hpp_error *err)
+{
+    struct eth_hpp_progress *made = calloc(1, sizeof(*made));
+    if (made == NULL || (made->step_s = calloc((size_t)steps, sizeof(double))) == NULL) {
+        free(made);
+        return eth_hpp_error_memory(err, "the progress");
+    }
+    made->plan = plan;
+    made->steps = steps;
+    made->every = every;
+    made->terminal = isatty(STDOUT_FILENO);
+    if (metrics_path != NULL && (made->metrics = fopen(metrics_path, "we")) == NULL) {
+        int cause = errno;
+        eth_hpp_progress_close(made);
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%.512s: cannot create: %s", metrics_path,
+                                 strerror(cause));
+    }
+    *progress = made;
+    return ETH_HPP_OK;
+}
+
+void eth_hpp_progress_close(struct eth_hpp_progress *progress)
+{
+    if (progress == NULL)
+        return;
+    if (progress->metrics != NULL)
+        fclose(progress->metrics);
+    free(progress->step_s);
+    free(progress);
+}
+
+/* ---- one step ---- */
+
+/* What is left of a step beside computing, sums and the optimizer: waiting for other stages. */
+static double bubble_share(const struct eth_hpp_metrics *m)
+{
+    double waiting = m->step_s - m->busy_s - m->sync_exposed_s - m->optimizer_s;
+    return m->step_s > 0 && waiting > 0 ? waiting / m->step_s : 0;
+}
+
+static void put_number(struct json_object **line, const char *key, double value)
+{
+    eth_hpp_json_put(line, key, eth_hpp_json_new_number(value));
+}
+
+static enum eth_hpp_status write_metrics(struct eth_hpp_progress *p,
+                                         const struct eth_hpp_metrics *m, double learning_rate,
+                                         struct eth_hpp_error *err)
+{
+    struct json_object *line = json_object_new_object();
+    put_number(&line, "step", (double)m->step);
+    put_number(&line, "loss", m->loss);
+    put_number(&line, "targets", (double)m->targets);
+    put_number(&line, "gradient_norm", m->gradient_norm);
+    put_number(&line, "learning_rate", learning_rate);
+    put_number(&line, "samples", p->plan->global_batch);
+    put_number(&line, "step_s", m->step_s);
+    put_number(&line, "predicted_step_s", p->plan->predicted.step_s);
+    put_number(&line, "busy_s", m->busy_s);
+    put_number(&line, "sync_exposed_s", m->sync_exposed_s);
+    put_number(&line, "optimizer_s", m->optimizer_s);
+    put_number(&line, "peak_bytes", (double)m->peak_bytes);
+    eth_hpp_json_put(&line, "emulated", json_object_new_boolean(p->plan->emulated));
+    if (line == NULL)
+        return eth_hpp_error_memory(err, "the metrics");
+    bool written = fprintf(p->metrics, "%s\n",
+                           json_object_to_json_string_ext(line, JSON_C_TO_STRING_PLAIN)) > 0 &&
+                   fflush(p->metrics) == 0;
+    int cause = errno;
+    json_object_put(line);
+    if (!written)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot write the metrics: %s",
+                                 strerror(cause));
+    return ETH_HPP_OK;
+}
+
+static void show(const struct eth_hpp_progress *p, const struct eth_hpp_metrics *m)
+{
+    char figures[256], bar[BAR_WIDTH + 1];
+    double predicted = p->plan->predicted.step_s;
+    int used = snprintf(figures, sizeof(figures), "loss %.4f  %.1f samples/s  step %.3f s", m->loss,
+                        p->plan->global_batch / m->step_s, m->step_s);
+    if (predicted > 0)
+        used += snprintf(figures + used, sizeof(figures) - (size_t)used, " (predicted %.3f%s)",
+                         predicted, p->plan->emulated ? ", emulated" : "");
+    snprintf(figures + used, sizeof(figures) - (size_t)used, "  bubble %.0f %%  sync %.0f %%",
+             100 * bubble_share(m), 100 * m->sync_exposed_s / m->step_s);
+    if (!p->terminal) {
+        printf("step %lld/%lld  %s\n", (long long)p->done, (long long)p->steps, figures);
+    } else {
+        int full = (int)(BAR_WIDTH * p->done / p->steps);
+        memset(bar, '.', BAR_WIDTH);
+        memset(bar, '#', (size_t)full);
+        bar[BAR_WIDTH] = '\0';
+        printf("\r\033[K[%s] %lld/%lld  %s", bar, (long long)p->done, (long long)p->steps, figures);
+    }
+    fflush(stdout);
+}
+
+enum eth_hpp_status eth_hpp_progress_step(struct eth_hpp_progress *progress,
+                                          const struct eth_hpp_metrics *metrics,
+                                          double learning_rate, struct eth_hpp_error *err)
+{
+    struct eth_hpp_progress *p = progress;
+    if (p->done == 0)
+        p->first_loss = metrics->loss;
+    p->last_loss = metrics->loss;
+    p->step_s[p->done++] = metrics->step_s;
+    if (p->terminal || p->done % p->every == 0 || p->done == 1 || p->done == p->steps)
+        show(p, metrics);
+    return p->metrics != NULL ? write_metrics(p, metrics, learning_rate, err) : ETH_HPP_OK;
+}
+
+/* ---- the end ---- */
+
+static int order_numbers(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+void eth_hpp_progress_finish(struct eth_hpp_progress *progress)
+{
+    struct eth_hpp_progress *p = progress;
+    double predicted = p->plan->predicted.step_s;
+    /* The first step warms up: caches, connections, pages. */
+    double *counted = p->done > 1 ? p->step_s + 1 : p->step_s;
+    size_t count = (size_t)(p->done > 1 ? p->done - 1 : p->done);
+    if (p->terminal)
+        putchar('\n');
+    if (count == 0)
+        return;
+    qsort(counted, count, sizeof(*counted), order_numbers);
+    double median = counted[count / 2];
+    printf("eth-hpp: %lld steps, loss %.4f -> %.4f, %.1f samples/s, median step %.4f s",
+           (long long)p->done, p->first_loss, p->last_loss, p->plan->global_batch / median, median);
+    if (predicted > 0)
+        printf(", predicted %.4f s, measured/predicted %.3f", predicted, median / predicted);
+    printf("%s\n", p->plan->emulated ? " (emulated devices)" : "");
+    fflush(stdout);
+}
