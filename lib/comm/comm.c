@@ -6,14 +6,16 @@
 
 #include "comm/component.h"
 
-struct eth_hpp_comm {
+struct eth_hpp_group {
+    struct eth_hpp_group *next;
     const struct eth_hpp_comm_ops *ops;
     void *state;
 };
 
-struct eth_hpp_group {
+struct eth_hpp_comm {
     const struct eth_hpp_comm_ops *ops;
     void *state;
+    struct eth_hpp_group *groups;
 };
 
 enum eth_hpp_status eth_hpp_comm_create(const struct eth_hpp_comm_ops *ops, void *state,
@@ -24,6 +26,7 @@ enum eth_hpp_status eth_hpp_comm_create(const struct eth_hpp_comm_ops *ops, void
         return eth_hpp_error_memory(err, "the transport");
     c->ops = ops;
     c->state = state;
+    c->groups = NULL;
     *comm = c;
     return ETH_HPP_OK;
 }
@@ -50,6 +53,12 @@ void eth_hpp_comm_close(struct eth_hpp_comm *comm)
     if (comm == NULL)
         return;
     comm->ops->close(comm->state);
+    while (comm->groups != NULL) {
+        struct eth_hpp_group *next = comm->groups->next;
+        comm->ops->group_free(comm->groups->state);
+        free(comm->groups);
+        comm->groups = next;
+    }
     free(comm);
 }
 
@@ -86,16 +95,10 @@ enum eth_hpp_status eth_hpp_comm_group_open(struct eth_hpp_comm *comm, const int
         free(g);
         return status;
     }
+    g->next = comm->groups;
+    comm->groups = g;
     *group = g;
     return ETH_HPP_OK;
-}
-
-void eth_hpp_comm_group_close(struct eth_hpp_group *group)
-{
-    if (group == NULL)
-        return;
-    group->ops->group_close(group->state);
-    free(group);
 }
 
 enum eth_hpp_status eth_hpp_comm_group_sum(struct eth_hpp_group *group, float *data, size_t count,

@@ -30,7 +30,7 @@ struct eth_hpp_comm_ops {
                                         enum eth_hpp_reduction reduction,
                                         struct eth_hpp_request **request,
                                         struct eth_hpp_error *err);
-    void (*group_close)(void *group);
+    void (*group_free)(void *group); /* after close */
     bool (*test)(struct eth_hpp_request *request);
     enum eth_hpp_status (*wait)(struct eth_hpp_request *request, double timeout_s,
                                 struct eth_hpp_error *err);
@@ -73,12 +73,11 @@ enum eth_hpp_status eth_hpp_comm_recv(struct eth_hpp_comm *comm, void *data, siz
                                       struct eth_hpp_error *err);
 
 /* A group of ranks (ascending, this one among them) that sums together. All members open their
- * groups in one global order with the same id. */
+ * groups in one global order with the same id, which no other group of these ranks has. It belongs
+ * to the comm and goes with it. */
 enum eth_hpp_status eth_hpp_comm_group_open(struct eth_hpp_comm *comm, const int *ranks, int count,
                                             uint32_t id, struct eth_hpp_group **group,
                                             struct eth_hpp_error *err);
-/* Its operations must have been waited for, or the comm been closed. NULL is fine. */
-void eth_hpp_comm_group_close(struct eth_hpp_group *group);
 
 /* Starts an in-place SUM of fp32 over the group. The result has the same bits on every member. Sums
  * of one group are started in the same order on every member. */

@@ -66,7 +66,7 @@ static enum eth_hpp_status self_group_reduce(void *group, double *values, int co
     return ETH_HPP_OK;
 }
 
-static void self_group_close(void *group)
+static void self_group_free(void *group)
 {
     (void)group;
 }
@@ -103,7 +103,7 @@ static const struct eth_hpp_comm_ops self_ops = {
     .group_open = self_group_open,
     .group_sum = self_group_sum,
     .group_reduce = self_group_reduce,
-    .group_close = self_group_close,
+    .group_free = self_group_free,
     .test = self_test,
     .wait = self_wait,
     .fail = self_fail,

@@ -167,15 +167,11 @@ static enum eth_hpp_status agree(struct eth_hpp_context *context, enum eth_hpp_s
     double failed = own == ETH_HPP_OK ? 0 : size - rank;
     struct eth_hpp_error failure = {0};
     enum eth_hpp_status status = open_group(context, false, UINT32_MAX - 1, &everyone, &failure);
-    if (status != ETH_HPP_OK)
-        goto out;
-    status =
-        eth_hpp_comm_group_reduce(everyone, &failed, 1, ETH_HPP_REDUCE_MAX, &request, &failure);
+    if (status == ETH_HPP_OK)
+        status =
+            eth_hpp_comm_group_reduce(everyone, &failed, 1, ETH_HPP_REDUCE_MAX, &request, &failure);
     if (status == ETH_HPP_OK)
         status = eth_hpp_comm_wait(context->comm, request, context->timeout_s, &failure);
-    if (status == ETH_HPP_OK)
-        eth_hpp_comm_group_close(everyone);
-out:
     if (status != ETH_HPP_OK)
         return eth_hpp_error_set(err, status, "%s", failure.text);
     if (failed == 0 || (own != ETH_HPP_OK && failed == size - rank))
@@ -254,7 +250,6 @@ void eth_hpp_finalize(struct eth_hpp_context *context)
         return;
     report_lateness(context);
     eth_hpp_comm_close(context->comm); /* first: until then it may write into the rest */
-    eth_hpp_comm_group_close(context->active);
     eth_hpp_executor_free(&context->executor);
     eth_hpp_parameters_free(context);
     eth_hpp_arena_free(&context->arena);

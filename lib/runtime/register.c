@@ -230,8 +230,6 @@ enum eth_hpp_status eth_hpp_parameters_open(struct eth_hpp_context *context,
 void eth_hpp_parameters_free(struct eth_hpp_context *context)
 {
     struct eth_hpp_parameters *parameters = &context->parameters;
-    for (int b = 0; parameters->blocks != NULL && b < context->plan.block_count; b++)
-        eth_hpp_comm_group_close(parameters->blocks[b].group);
     for (size_t i = 0; i < parameters->tensor_count; i++)
         free(parameters->tensors[i].name);
     free(parameters->tensors);

@@ -178,7 +178,6 @@ static int sum(struct eth_hpp_bootstrap *bootstrap, void *user)
         finish(comm, request);
         RANK_CHECK(halves[0] == -halves[2] && halves[1] == -halves[3], "the bits differ");
         free(data);
-        eth_hpp_comm_group_close(group);
     }
     eth_hpp_comm_close(comm);
     eth_hpp_bootstrap_close(bootstrap);
@@ -228,8 +227,6 @@ static int overlapping(struct eth_hpp_bootstrap *bootstrap, void *user)
             free(data[g][s]);
         }
     eth_hpp_comm_close(comm);
-    eth_hpp_comm_group_close(groups[0]);
-    eth_hpp_comm_group_close(groups[1]);
     eth_hpp_bootstrap_close(bootstrap);
     return 0;
 }
@@ -256,7 +253,6 @@ static int reduce(struct eth_hpp_bootstrap *bootstrap, void *user)
     eth_hpp_comm_group_reduce(group, values + 1, 2, ETH_HPP_REDUCE_MAX, &request, NULL);
     finish(comm, request);
     RANK_CHECK(isnan(values[1]) && values[2] == 0);
-    eth_hpp_comm_group_close(group);
     eth_hpp_comm_close(comm);
     eth_hpp_bootstrap_close(bootstrap);
     return 0;
@@ -412,7 +408,6 @@ static int alone(struct eth_hpp_bootstrap *bootstrap, void *user)
     RANK_CHECK(eth_hpp_comm_test(comm, request));
     finish(comm, request);
     RANK_CHECK(sum[0] == 1.5f);
-    eth_hpp_comm_group_close(group);
     eth_hpp_comm_close(comm);
     eth_hpp_bootstrap_close(bootstrap);
     return 0;

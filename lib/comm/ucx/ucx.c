@@ -193,7 +193,7 @@ static void ucx_free(struct eth_hpp_ucx *ucx)
         ucx->all = request->all_next;
         request->release(request);
     }
-    eth_hpp_ucx_group_close(ucx->everyone);
+    eth_hpp_ucx_group_free(ucx->everyone);
     if (ucx->worker != NULL)
         ucp_worker_destroy(ucx->worker);
     eth_hpp_ucx_peers_free(ucx);
@@ -241,7 +241,7 @@ static const struct eth_hpp_comm_ops ucx_ops = {
     .group_open = eth_hpp_ucx_group_open,
     .group_sum = eth_hpp_ucx_group_sum,
     .group_reduce = eth_hpp_ucx_group_reduce,
-    .group_close = eth_hpp_ucx_group_close,
+    .group_free = eth_hpp_ucx_group_free,
     .test = ucx_test,
     .wait = ucx_wait,
     .fail = eth_hpp_ucx_failure_fail,

@@ -112,7 +112,7 @@ struct eth_hpp_ucx_group {
 
 enum eth_hpp_status eth_hpp_ucx_group_open(void *state, const int *ranks, int count, uint32_t id,
                                            void **group, struct eth_hpp_error *err);
-void eth_hpp_ucx_group_close(void *group);
+void eth_hpp_ucx_group_free(void *group);
 /* Puts a started operation into its group's queue. */
 void eth_hpp_ucx_group_enqueue(struct eth_hpp_ucx_group *group, struct eth_hpp_request *request);
 /* The running operation of the group is to be advanced soon. */

@@ -33,8 +33,7 @@ enum eth_hpp_status eth_hpp_ucx_group_open(void *state, const int *ranks, int co
     return ETH_HPP_OK;
 }
 
-/* Its operations are over, or never advance again because the job has failed. */
-void eth_hpp_ucx_group_close(void *group)
+void eth_hpp_ucx_group_free(void *group)
 {
     struct eth_hpp_ucx_group *g = group;
     if (g == NULL)
