@@ -9,7 +9,9 @@
 int eth_hpp_command_inventory(int argc, char **argv);
 int eth_hpp_command_simulate(int argc, char **argv);
 int eth_hpp_command_launch(int argc, char **argv);
+int eth_hpp_command_plan(int argc, char **argv);
 int eth_hpp_command_profile(int argc, char **argv);
+int eth_hpp_command_show(int argc, char **argv);
 int eth_hpp_command_train(int argc, char **argv);
 
 /* Prints "usage: eth-hpp NAME ARGUMENTS", what it does, and its options. */

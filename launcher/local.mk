@@ -18,7 +18,9 @@ liblauncher_la_SOURCES = \
 	launcher/launch_plan.c \
 	launcher/launch_program.c \
 	launcher/node.c launcher/node.h \
+	launcher/plan.c \
 	launcher/profile.c \
+	launcher/show.c \
 	launcher/simulate.c \
 	launcher/train.c launcher/train.h \
 	launcher/train_progress.c

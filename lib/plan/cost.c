@@ -361,6 +361,7 @@ struct eth_hpp_stage_memory eth_hpp_cost_memory(const struct eth_hpp_cost *cost,
             continue;
         const struct eth_hpp_layer_memory *layer = &memory->kinds[k];
         sum.state += count * layer->state_bytes;
+        sum.optimizer += count * layer->optimizer_bytes;
         sum.workspace = larger(sum.workspace, layer->workspace_bytes);
         if (recompute)
             sum.layer = larger(sum.layer, layer->saved_bytes);
@@ -368,8 +369,10 @@ struct eth_hpp_stage_memory eth_hpp_cost_memory(const struct eth_hpp_cost *cost,
             sum.kept += count * layer->saved_bytes;
     }
     for (int t = 0; t < profile->tied_count; t++)
-        if (eth_hpp_cost_holds_tied(cost, t, first, end))
+        if (eth_hpp_cost_holds_tied(cost, t, first, end)) {
             sum.state += memory->tied[t].state_bytes;
+            sum.optimizer += memory->tied[t].optimizer_bytes;
+        }
     if (recompute) /* a layer keeps its input: the output of the layer before */
         for (int k = 0; k < profile->kind_count; k++)
             sum.kept += eth_hpp_cost_count(cost, k, first > 0 ? first - 1 : 0, end - 1) *

@@ -83,7 +83,8 @@ bool eth_hpp_cost_next_piece(const struct eth_hpp_layout *layout, int stage,
  * recompute a layer keeps only its input and the largest single layer's saved bytes are added once.
  */
 struct eth_hpp_stage_memory {
-    double state; /* resident, replicated optimizer */
+    double state;     /* resident, replicated optimizer */
+    double optimizer; /* the part of it that sharding divides */
     double kept, layer, workspace;
 };
 struct eth_hpp_stage_memory eth_hpp_cost_memory(const struct eth_hpp_cost *cost, int degree,

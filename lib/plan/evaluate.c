@@ -36,13 +36,15 @@ static void time_stages(const struct eth_hpp_cost *cost, const struct eth_hpp_la
 {
     for (int i = 0; i < pipeline->stage_count; i++) {
         int s = pipeline->first_stage + i;
-        struct eth_hpp_layer_time time = eth_hpp_cost_stage(cost, layout, s, NULL);
+        int slowest = 0;
+        struct eth_hpp_layer_time time = eth_hpp_cost_stage(cost, layout, s, &slowest);
         bool last = i + 1 == pipeline->stage_count;
         runs[s] = (struct eth_hpp_stage_run){.forward_s = time.forward_s,
                                              .backward_s = time.backward_s,
                                              .transfer_s =
                                                  last ? 0 : eth_hpp_cost_transfer(cost, layout, s),
                                              .in_flight = layout->stages[s].in_flight,
+                                             .slowest = slowest,
                                              .order = orders != NULL ? orders[s] : NULL};
     }
 }
@@ -65,11 +67,21 @@ static bool take_over(const struct eth_hpp_layout *layout, int p, struct eth_hpp
             same = same_stage(&runs[mine->first_stage + i], &runs[other->first_stage + i]);
         if (!same)
             continue;
-        for (int i = 0; i < mine->stage_count; i++)
-            runs[mine->first_stage + i] = runs[other->first_stage + i];
+        for (int i = 0; i < mine->stage_count; i++) {
+            const struct eth_hpp_stage_run *run = &runs[other->first_stage + i];
+            runs[mine->first_stage + i].last_start_s = run->last_start_s;
+            runs[mine->first_stage + i].last_end_s = run->last_end_s;
+        }
         return true;
     }
     return false;
+}
+
+bool eth_hpp_evaluator_prepare(struct eth_hpp_evaluator *evaluator,
+                               const struct eth_hpp_layout *layout)
+{
+    return reserve(evaluator, layout->stage_count) &&
+           eth_hpp_sums_prepare(evaluator->sums, evaluator->cost, layout);
 }
 
 enum eth_hpp_status eth_hpp_evaluate(struct eth_hpp_evaluator *evaluator,
@@ -79,8 +91,7 @@ enum eth_hpp_status eth_hpp_evaluate(struct eth_hpp_evaluator *evaluator,
 {
     const struct eth_hpp_cost *cost = evaluator->cost;
     struct eth_hpp_step out = {0};
-    if (!reserve(evaluator, layout->stage_count) ||
-        !eth_hpp_sums_prepare(evaluator->sums, cost, layout))
+    if (!eth_hpp_evaluator_prepare(evaluator, layout))
         return eth_hpp_error_memory(err, "the evaluation of a plan");
     for (int p = 0; p < layout->pipeline_count; p++) {
         const struct eth_hpp_layout_pipeline *pipeline = &layout->pipelines[p];

@@ -3,17 +3,24 @@
 # so that none stands twice in a shared library made of several.
 noinst_LTLIBRARIES += libplan.la
 libplan_la_SOURCES = \
+	lib/plan/anneal.c lib/plan/anneal.h \
 	lib/plan/blocks.c \
+	lib/plan/bound.c lib/plan/bound.h \
 	lib/plan/cluster.c lib/plan/cluster.h lib/plan/cluster_file.c \
 	lib/plan/cost.c lib/plan/cost.h \
 	lib/plan/derive.c lib/plan/derive.h \
+	lib/plan/draft.c lib/plan/draft.h \
 	lib/plan/evaluate.c lib/plan/evaluate.h \
 	lib/plan/layout.c lib/plan/layout.h \
 	lib/plan/pipeline.c lib/plan/pipeline.h \
 	lib/plan/plan.c lib/plan/plan.h lib/plan/plan_file.c lib/plan/plan_write.c \
+	lib/plan/pools.c lib/plan/pools.h \
 	lib/plan/profile.c lib/plan/profile.h lib/plan/profile_file.c \
 	lib/plan/program.c lib/plan/program.h \
+	lib/plan/report.c lib/plan/report.h \
 	lib/plan/schedule.h \
 	lib/plan/simulate.c lib/plan/simulate.h \
+	lib/plan/solver.c lib/plan/solver.h \
+	lib/plan/starts.c lib/plan/starts.h \
 	lib/plan/sums.c lib/plan/sums.h \
 	lib/plan/verify.c

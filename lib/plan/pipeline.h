@@ -10,6 +10,7 @@ struct eth_hpp_stage_run {
     double forward_s, backward_s; /* of one micro-batch */
     double transfer_s;            /* to the next stage, and the gradient back; 0 for the last */
     int in_flight;
+    int slowest;                         /* worker whose backward is slowest: for the caller */
     const struct eth_hpp_compute *order; /* 2 x micro_batches entries; NULL: 1F1B */
     /* filled in */
     double last_start_s, last_end_s; /* of the last backward */

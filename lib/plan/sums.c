@@ -265,10 +265,9 @@ double eth_hpp_sums_end(struct eth_hpp_sums *sums, const struct eth_hpp_cost *co
         const struct eth_hpp_sum *block = in_order(sums, i);
         double ready = 0;
         for (int o = 0; o < block->owner_stages; o++) {
-            int s = sums->owner_list[block->first_owner + o], slowest = 0;
+            int s = sums->owner_list[block->first_owner + o];
             const struct eth_hpp_layout_stage *stage = &layout->stages[s];
-            eth_hpp_cost_stage(cost, layout, s, &slowest);
-            const struct eth_hpp_layout_worker *worker = &layout->workers[slowest];
+            const struct eth_hpp_layout_worker *worker = &layout->workers[runs[s].slowest];
             int degree = eth_hpp_cost_degree(cost, stage->tensor_parallel);
             double passed =
                 eth_hpp_cost_layers(cost, worker->device, degree, lowest_layer(cost, stage, block),

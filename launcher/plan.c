@@ -1,0 +1,203 @@
+/* eth-hpp plan: the best plan for a cluster, without one at hand. */
+#include "launcher/command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "plan/derive.h"
+#include "plan/report.h"
+#include "plan/solver.h"
+
+enum {
+    CLUSTER,
+    PROFILE,
+    MODEL,
+    SEQ,
+    DTYPE,
+    GLOBAL_BATCH,
+    OUTPUT,
+    SHAPE,
+    EFFORT,
+    MAX_TP,
+    MAX_IN_FLIGHT,
+    MAX_PIPELINES,
+    NO_RECOMPUTE,
+    OPTIMIZER,
+    MEMORY_MARGIN,
+    OPTIONS
+};
+
+static const struct eth_hpp_option options[OPTIONS] = {
+    [CLUSTER] = {.name = "cluster",
+                 .kind = ETH_HPP_OPTION_FILE,
+                 .argument = "FILE",
+                 .help = "the cluster (eth-hpp-cluster)"},
+    [PROFILE] = {.name = "profile",
+                 .kind = ETH_HPP_OPTION_FILE,
+                 .argument = "FILE",
+                 .help = "what layers cost (eth-hpp-profile); without it times are estimated"},
+    [MODEL] = {.name = "model",
+               .kind = ETH_HPP_OPTION_TEXT,
+               .argument = "MODEL",
+               .help = "a preset or a Hugging Face config.json, where there is no profile"},
+    [SEQ] = {.name = "seq",
+             .kind = ETH_HPP_OPTION_COUNT,
+             .argument = "N",
+             .help = "tokens of one sample (default: the model's context)",
+             .least = 1,
+             .most = 1 << 20},
+    [DTYPE] = {.name = "dtype",
+               .kind = ETH_HPP_OPTION_CHOICE,
+               .argument = "TYPE",
+               .help = "auto, bf16, fp16 or fp32",
+               .choices = "auto|bf16|fp16|fp32",
+               .fallback = "auto"},
+    [GLOBAL_BATCH] = {.name = "global-batch",
+                      .kind = ETH_HPP_OPTION_COUNT,
+                      .argument = "N",
+                      .help = "samples of one optimizer step (default: 8 per GPU)",
+                      .least = 1,
+                      .most = 1 << 24},
+    [OUTPUT] = {.name = "output",
+                .kind = ETH_HPP_OPTION_FILE,
+                .argument = "FILE",
+                .help = "where to write the plan; - is standard output"},
+    [SHAPE] = {.name = "shape",
+               .kind = ETH_HPP_OPTION_CHOICE,
+               .argument = "SHAPE",
+               .help = "hpp: everything; even: the same layers and data for every GPU; "
+                       "layer-balanced: one pipeline shape, even data",
+               .choices = "hpp|even|layer-balanced",
+               .fallback = "hpp"},
+    [EFFORT] = {.name = "effort",
+                .kind = ETH_HPP_OPTION_CHOICE,
+                .argument = "EFFORT",
+                .help = "quick, default or thorough",
+                .choices = "quick|default|thorough",
+                .fallback = "default"},
+    [MAX_TP] = {.name = "max-tp",
+                .kind = ETH_HPP_OPTION_COUNT,
+                .argument = "N",
+                .help = "largest tensor parallelism (default: the profile's)",
+                .least = 1,
+                .most = 1024},
+    [MAX_IN_FLIGHT] = {.name = "max-in-flight",
+                       .kind = ETH_HPP_OPTION_COUNT,
+                       .argument = "N",
+                       .help = "most micro-batches that a stage may hold",
+                       .least = 1,
+                       .most = 1 << 20},
+    [MAX_PIPELINES] = {.name = "max-pipelines",
+                       .kind = ETH_HPP_OPTION_COUNT,
+                       .argument = "N",
+                       .help = "most pipelines side by side",
+                       .least = 1,
+                       .most = 1 << 20},
+    [NO_RECOMPUTE] = {.name = "no-recompute",
+                      .kind = ETH_HPP_OPTION_FLAG,
+                      .help = "never run a forward again to save memory"},
+    [OPTIMIZER] = {.name = "optimizer",
+                   .kind = ETH_HPP_OPTION_CHOICE,
+                   .argument = "WHERE",
+                   .help = "auto, or replicated: each GPU holds the whole optimizer state",
+                   .choices = "auto|replicated",
+                   .fallback = "auto"},
+    [MEMORY_MARGIN] = {.name = "memory-margin",
+                       .kind = ETH_HPP_OPTION_NUMBER,
+                       .argument = "BYTES",
+                       .help = "memory to leave free on each GPU",
+                       .least = 0,
+                       .most = 1e15,
+                       .fallback = "0"},
+};
+
+/* The profile of the file, or an estimated one of the model. */
+static enum eth_hpp_status get_profile(const struct eth_hpp_option_set *set,
+                                       const struct eth_hpp_cluster *cluster,
+                                       struct eth_hpp_profile *profile, struct eth_hpp_error *err)
+{
+    const char *path = eth_hpp_option_text(set, PROFILE), *name = eth_hpp_option_text(set, MODEL);
+    struct eth_hpp_model model;
+    if ((path == NULL) == (name == NULL))
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "give --profile=FILE, or --model=MODEL for estimated times");
+    if (path != NULL && eth_hpp_option_text(set, SEQ) != NULL)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "--seq belongs to --model: the profile has its own");
+    if (path != NULL)
+        return eth_hpp_profile_load(path, profile, err);
+    enum eth_hpp_status status = eth_hpp_model_find(name, &model, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    int dtype = eth_hpp_dtype_find(eth_hpp_option_text(set, DTYPE));
+    struct eth_hpp_derive_options derive = {
+        .sequence_length = eth_hpp_option_text(set, SEQ) != NULL
+                               ? (int)eth_hpp_option_number(set, SEQ)
+                               : model.context,
+        .dtype = dtype >= 0 ? (enum eth_hpp_dtype)dtype : eth_hpp_derive_dtype(cluster)};
+    return eth_hpp_derive_profile(&model, cluster, &derive, profile, err);
+}
+
+/* A count that may be left out. */
+static int count_or_zero(const struct eth_hpp_option_set *set, size_t index)
+{
+    return eth_hpp_option_text(set, index) != NULL ? (int)eth_hpp_option_number(set, index) : 0;
+}
+
+static struct eth_hpp_solver_options solver_options(const struct eth_hpp_option_set *set,
+                                                    const struct eth_hpp_cluster *cluster)
+{
+    int batch = count_or_zero(set, GLOBAL_BATCH);
+    return (struct eth_hpp_solver_options){
+        .global_batch = batch > 0 ? batch : 8 * cluster->gpu_count,
+        .shape = (enum eth_hpp_shape)eth_hpp_option_number(set, SHAPE),
+        .effort = (enum eth_hpp_effort)eth_hpp_option_number(set, EFFORT),
+        .max_tensor_parallel = count_or_zero(set, MAX_TP),
+        .max_in_flight = count_or_zero(set, MAX_IN_FLIGHT),
+        .max_pipelines = count_or_zero(set, MAX_PIPELINES),
+        .no_recompute = eth_hpp_option_flag(set, NO_RECOMPUTE),
+        .no_sharded = strcmp(eth_hpp_option_text(set, OPTIMIZER), "replicated") == 0,
+        .memory_margin_bytes = eth_hpp_option_number(set, MEMORY_MARGIN)};
+}
+
+static enum eth_hpp_status run(const struct eth_hpp_option_set *set, int argc, char **argv,
+                               struct eth_hpp_error *err)
+{
+    (void)argc;
+    (void)argv;
+    struct eth_hpp_cluster cluster = {0};
+    struct eth_hpp_profile profile = {0};
+    struct eth_hpp_plan plan = {0};
+    const char *path = eth_hpp_option_text(set, CLUSTER),
+               *output = eth_hpp_option_text(set, OUTPUT);
+    if (path == NULL)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "--cluster=FILE is needed");
+    enum eth_hpp_status status = eth_hpp_cluster_load(path, &cluster, err);
+    if (status == ETH_HPP_OK)
+        status = get_profile(set, &cluster, &profile, err);
+    if (status == ETH_HPP_OK) {
+        struct eth_hpp_solver_options wanted = solver_options(set, &cluster);
+        status = eth_hpp_solve(&cluster, &profile, &wanted, &plan, err);
+    }
+    if (status == ETH_HPP_OK)
+        eth_hpp_report_print(&plan, &cluster, stderr);
+    if (status == ETH_HPP_OK && output != NULL)
+        status = eth_hpp_plan_save(&plan, output, err);
+    eth_hpp_plan_free(&plan);
+    eth_hpp_profile_free(&profile);
+    eth_hpp_cluster_free(&cluster);
+    return status;
+}
+
+int eth_hpp_command_plan(int argc, char **argv)
+{
+    static const struct eth_hpp_command command = {
+        .name = "plan",
+        .arguments = "--cluster=FILE (--profile=FILE | --model=MODEL) [OPTIONS]",
+        .what = "Finds the plan with the shortest predicted step, and how far from the optimum it "
+                "can be at\nmost. The table goes to standard error. Exit code 3: nothing fits.",
+        .table = options,
+        .count = OPTIONS,
+        .run = run};
+    return eth_hpp_command_run(&command, argc, argv);
+}

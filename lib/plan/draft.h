@@ -1,0 +1,98 @@
+/*
+ * Drafts: plans as the solver thinks of them. A group stands for like pipelines; a stage's workers
+ * are counted by pool. Everything else of a plan (nodes, samples of each worker, micro-batches of
+ * each pipeline, micro-batches in flight) follows from the draft by rules.
+ */
+#ifndef ETH_HPP_PLAN_DRAFT_H
+#define ETH_HPP_PLAN_DRAFT_H
+
+#include "plan/evaluate.h"
+#include "plan/pools.h"
+#include "plan/solver.h"
+
+enum { ETH_HPP_DRAFT_GROUPS = 16, ETH_HPP_DRAFT_STAGES = 96, ETH_HPP_DRAFT_PARTS = 3 };
+
+struct eth_hpp_draft_stage {
+    int layers;
+    int degree; /* index of the tensor parallelism in cost.degree */
+    bool recompute;
+    int part_count;
+    struct {
+        int pool, workers;
+    } parts[ETH_HPP_DRAFT_PARTS];
+};
+
+struct eth_hpp_draft_group {
+    int replicas, micro_batch;
+    int extra_in_flight; /* beyond 1F1B's, where memory allows */
+    int stage_count;
+    struct eth_hpp_draft_stage stages[ETH_HPP_DRAFT_STAGES];
+};
+
+struct eth_hpp_draft {
+    bool sharded_optimizer;
+    int group_count;
+    struct eth_hpp_draft_group groups[ETH_HPP_DRAFT_GROUPS];
+};
+
+/* Why a draft makes no plan, from the least to the most promising. */
+enum eth_hpp_draft_fault {
+    ETH_HPP_DRAFT_FITS,
+    ETH_HPP_DRAFT_GPUS,    /* uses more than there are, or a group does not fit into nodes */
+    ETH_HPP_DRAFT_SAMPLES, /* a worker without samples, or with more than was profiled */
+    ETH_HPP_DRAFT_BATCH,   /* micro-batches do not add up to the global batch */
+    ETH_HPP_DRAFT_MEMORY
+};
+
+/* The workshop of one search: everything that laying out a draft needs. */
+struct eth_hpp_workshop {
+    const struct eth_hpp_cost *cost;
+    const struct eth_hpp_solver_options *options;
+    struct eth_hpp_pools pools;
+    struct eth_hpp_evaluator evaluator;
+    struct eth_hpp_layout layout; /* of the draft laid out last */
+    struct eth_hpp_step step;
+    int64_t considered;
+    int *free_gpus;  /* [pool][node of the pool] */
+    int *first_free; /* [pool + 1] where a pool's nodes begin in free_gpus */
+    /* The draft that came closest to fitting: how far over memory, and where. */
+    double least_excess;
+    char excess[256];
+    struct eth_hpp_error error; /* out of memory */
+    bool failed;
+};
+
+/* Errors: MEMORY, INPUT (no device has times). */
+enum eth_hpp_status eth_hpp_workshop_init(struct eth_hpp_workshop *shop,
+                                          const struct eth_hpp_cost *cost,
+                                          const struct eth_hpp_solver_options *options,
+                                          struct eth_hpp_error *err);
+void eth_hpp_workshop_free(struct eth_hpp_workshop *shop);
+
+/* Lays out a draft and evaluates its step: shop->layout and shop->step. */
+enum eth_hpp_draft_fault eth_hpp_draft_lay(struct eth_hpp_workshop *shop,
+                                           const struct eth_hpp_draft *draft);
+
+/* Cuts the layers of the draft's group anew so that its slowest stage is as fast as memory allows.
+ * *beat_s (may be NULL) becomes the forward and backward of that stage. False where no cut fits,
+ * which leaves the group as it was. */
+bool eth_hpp_draft_balance(const struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft,
+                           int group, double *beat_s);
+
+/* GPUs that the draft uses of a pool. */
+int eth_hpp_draft_used(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
+                       int pool);
+
+/* Copies what is in use. */
+void eth_hpp_draft_copy(struct eth_hpp_draft *to, const struct eth_hpp_draft *from);
+
+/* Splits a micro-batch over a stage's workers by speed: samples[i] of the workers in part order,
+ * larger shares first within a part. False where a worker would get none or more than profiled. */
+bool eth_hpp_draft_split(const struct eth_hpp_workshop *shop,
+                         const struct eth_hpp_draft_stage *stage, int first_layer, int micro_batch,
+                         int *samples);
+
+/* Workers of a stage. */
+int eth_hpp_draft_workers(const struct eth_hpp_draft_stage *stage);
+
+#endif

@@ -1,0 +1,276 @@
+#include "plan/solver.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "plan/anneal.h"
+#include "plan/bound.h"
+#include "plan/simulate.h"
+#include "plan/starts.h"
+
+/* Evaluations of each effort for up to 64 GPUs; larger clusters take longer over each and get
+ * fewer.
+ */
+static const int64_t tries_of[] = {[ETH_HPP_EFFORT_QUICK] = 1000,
+                                   [ETH_HPP_EFFORT_DEFAULT] = 30000,
+                                   [ETH_HPP_EFFORT_THOROUGH] = 600000};
+enum { ROUNDS = 4 }; /* candidates that are annealed at first */
+
+/* ---- search ---- */
+
+/* Half of the tries go to the best candidates in turn, the other half to the best of those. */
+static void improve(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
+                    double lower_bound_s)
+{
+    int64_t tries = tries_of[shop->options->effort];
+    int gpus = shop->cost->cluster->gpu_count;
+    if (gpus > 64)
+        tries = tries * 64 / gpus;
+    int rounds = candidates->count < ROUNDS ? candidates->count : ROUNDS;
+    int best = 0;
+    for (int i = 0; i < rounds; i++) {
+        struct eth_hpp_candidate *candidate = &candidates->list[i];
+        eth_hpp_anneal(shop, &candidate->draft, &candidate->step_s, tries / 2 / rounds,
+                       (uint64_t)i + 1, lower_bound_s);
+        if (candidate->step_s < candidates->list[best].step_s)
+            best = i;
+    }
+    eth_hpp_anneal(shop, &candidates->list[best].draft, &candidates->list[best].step_s, tries / 2,
+                   (uint64_t)rounds + 1, lower_bound_s);
+    if (best != 0)
+        eth_hpp_draft_copy(&candidates->list[0].draft, &candidates->list[best].draft);
+    candidates->list[0].step_s = candidates->list[best].step_s;
+}
+
+/* ---- from the layout to a plan ---- */
+
+/* Hands out a node's GPUs of a kind, lowest index first. */
+struct gpu_desk {
+    const struct eth_hpp_cluster *cluster;
+    bool *taken; /* [global GPU: the node's first_rank + index] */
+};
+
+static bool take(struct gpu_desk *desk, const struct eth_hpp_layout_worker *from,
+                 int tensor_parallel, struct eth_hpp_worker *to)
+{
+    const struct eth_hpp_node *node = &desk->cluster->nodes[from->node];
+    snprintf(to->node, sizeof(to->node), "%s", node->name);
+    to->samples = from->samples;
+    to->gpus = malloc((size_t)tensor_parallel * sizeof(*to->gpus));
+    to->ranks = malloc((size_t)tensor_parallel * sizeof(*to->ranks));
+    if (to->gpus == NULL || to->ranks == NULL)
+        return false;
+    for (int g = 0, t = 0; g < node->gpus && t < tensor_parallel; g++)
+        if (node->devices[g] == from->device && !desk->taken[node->first_rank + g]) {
+            desk->taken[node->first_rank + g] = true;
+            to->gpus[t] = g;
+            to->ranks[t++] = node->first_rank + g;
+        }
+    return true;
+}
+
+static bool fill_stage(struct gpu_desk *desk, const struct eth_hpp_layout *layout,
+                       const struct eth_hpp_layout_stage *from, struct eth_hpp_stage *to)
+{
+    *to = (struct eth_hpp_stage){.first_layer = from->first_layer,
+                                 .end_layer = from->end_layer,
+                                 .tensor_parallel = from->tensor_parallel,
+                                 .recompute = from->recompute,
+                                 .in_flight = from->in_flight};
+    to->workers = calloc((size_t)from->worker_count, sizeof(*to->workers));
+    for (int w = 0; to->workers != NULL && w < from->worker_count; w++) {
+        to->worker_count = w + 1;
+        if (!take(desk, &layout->workers[from->first_worker + w], from->tensor_parallel,
+                  &to->workers[w]))
+            return false;
+    }
+    return to->workers != NULL;
+}
+
+static bool fill_pipelines(struct gpu_desk *desk, const struct eth_hpp_layout *layout,
+                           struct eth_hpp_plan *plan)
+{
+    plan->pipelines = calloc((size_t)layout->pipeline_count, sizeof(*plan->pipelines));
+    for (int p = 0; plan->pipelines != NULL && p < layout->pipeline_count; p++) {
+        const struct eth_hpp_layout_pipeline *from = &layout->pipelines[p];
+        struct eth_hpp_pipeline *to = &plan->pipelines[p];
+        plan->pipeline_count = p + 1;
+        to->micro_batch = from->micro_batch;
+        to->micro_batches = from->micro_batches;
+        to->stages = calloc((size_t)from->stage_count, sizeof(*to->stages));
+        for (int s = 0; to->stages != NULL && s < from->stage_count; s++) {
+            to->stage_count = s + 1;
+            if (!fill_stage(desk, layout, &layout->stages[from->first_stage + s], &to->stages[s]))
+                return false;
+        }
+        if (to->stages == NULL)
+            return false;
+    }
+    return plan->pipelines != NULL;
+}
+
+/* ---- idle GPUs ---- */
+
+/* Why a GPU of this kind is left out. */
+static void explain(const struct eth_hpp_cost *cost, int device, char *why, size_t size)
+{
+    bool times = false;
+    for (int d = 0; d < cost->degrees; d++)
+        times = times || cost->times[device * cost->degrees + d] != NULL;
+    snprintf(why, size, "%s",
+             times ? "no plan was found in which it makes the step shorter"
+                   : "the profile has no times of its kind");
+}
+
+static bool fill_idle(const struct gpu_desk *desk, const struct eth_hpp_cost *cost,
+                      struct eth_hpp_plan *plan)
+{
+    const struct eth_hpp_cluster *cluster = desk->cluster;
+    plan->idle = calloc((size_t)cluster->node_count, sizeof(*plan->idle));
+    if (plan->idle == NULL)
+        return false;
+    for (int n = 0; n < cluster->node_count; n++) {
+        const struct eth_hpp_node *node = &cluster->nodes[n];
+        struct eth_hpp_idle *idle = &plan->idle[plan->idle_count];
+        for (int g = 0; g < node->gpus; g++) {
+            if (desk->taken[node->first_rank + g])
+                continue;
+            if (idle->gpu_count == 0) {
+                plan->idle_count++;
+                snprintf(idle->node, sizeof(idle->node), "%s", node->name);
+                idle->gpus = malloc((size_t)node->gpus * sizeof(*idle->gpus));
+                idle->ranks = malloc((size_t)node->gpus * sizeof(*idle->ranks));
+                if (idle->gpus == NULL || idle->ranks == NULL)
+                    return false;
+                explain(cost, node->devices[g], idle->why, sizeof(idle->why));
+            }
+            idle->gpus[idle->gpu_count] = g;
+            idle->ranks[idle->gpu_count++] = node->first_rank + g;
+        }
+    }
+    return true;
+}
+
+static enum eth_hpp_status make_plan(struct eth_hpp_workshop *shop, struct eth_hpp_plan *plan,
+                                     struct eth_hpp_error *err)
+{
+    const struct eth_hpp_profile *profile = shop->cost->profile;
+    struct gpu_desk desk = {shop->cost->cluster, NULL};
+    enum eth_hpp_status status = ETH_HPP_OK;
+    snprintf(plan->model, sizeof(plan->model), "%s", profile->model);
+    plan->layers = profile->layer_count;
+    plan->sequence_length = profile->sequence_length;
+    plan->global_batch = shop->options->global_batch;
+    plan->dtype = profile->dtype;
+    plan->estimated = profile->estimated;
+    plan->sharded_optimizer = shop->layout.sharded_optimizer;
+    desk.taken = calloc((size_t)desk.cluster->gpu_count, sizeof(*desk.taken));
+    if (desk.taken == NULL || !fill_pipelines(&desk, &shop->layout, plan) ||
+        !fill_idle(&desk, shop->cost, plan))
+        status = eth_hpp_error_memory(err, "the plan");
+    free(desk.taken);
+    return status == ETH_HPP_OK ? eth_hpp_plan_make_blocks(plan, profile, err) : status;
+}
+
+/* What is predicted is what the simulator says of the finished plan. */
+static enum eth_hpp_status predict(struct eth_hpp_workshop *shop, double lower_bound_s,
+                                   struct eth_hpp_plan *plan, struct eth_hpp_error *err)
+{
+    struct eth_hpp_simulation simulation;
+    enum eth_hpp_status status =
+        eth_hpp_simulate(plan, shop->cost->cluster, shop->cost->profile, false, &simulation, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    if (!simulation.feasible) {
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL,
+                                   "the solver's plan does not fit: it %s", simulation.why);
+        eth_hpp_simulation_free(&simulation);
+        return status;
+    }
+    plan->predicted = simulation.predicted; /* takes the ranks over */
+    plan->predicted.lower_bound_s = lower_bound_s;
+    plan->predicted.gap = lower_bound_s > 0 ? plan->predicted.step_s / lower_bound_s - 1 : 0;
+    return ETH_HPP_OK;
+}
+
+/* ---- the whole ---- */
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static enum eth_hpp_status infeasible(const struct eth_hpp_workshop *shop,
+                                      struct eth_hpp_error *err)
+{
+    const struct eth_hpp_solver_options *options = shop->options;
+    if (shop->excess[0] != '\0')
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INFEASIBLE,
+                                 "%s does not fit these GPUs: memory is short, %s; add GPUs, or "
+                                 "allow recompute, a sharded optimizer or tensor parallelism",
+                                 shop->cost->profile->model, shop->excess);
+    return eth_hpp_error_set(err, ETH_HPP_ERR_INFEASIBLE,
+                             "no plan of this shape for a global batch of %d on %d GPUs: choose a "
+                             "batch that more pipelines and micro-batches divide",
+                             options->global_batch, shop->cost->cluster->gpu_count);
+}
+
+static enum eth_hpp_status search(struct eth_hpp_workshop *shop, double lower_bound_s,
+                                  struct eth_hpp_candidates *candidates, struct eth_hpp_error *err)
+{
+    eth_hpp_starts_collect(shop, candidates);
+    if (!shop->failed && candidates->count == 0)
+        return infeasible(shop, err);
+    if (!shop->failed && shop->options->shape != ETH_HPP_SHAPE_EVEN)
+        improve(shop, candidates, lower_bound_s);
+    if (!shop->failed && eth_hpp_draft_lay(shop, &candidates->list[0].draft) != ETH_HPP_DRAFT_FITS)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL, "the solver lost its best plan");
+    if (shop->failed)
+        return eth_hpp_error_set(err, shop->error.status, "%s", shop->error.text);
+    return ETH_HPP_OK;
+}
+
+enum eth_hpp_status eth_hpp_solve(const struct eth_hpp_cluster *cluster,
+                                  const struct eth_hpp_profile *profile,
+                                  const struct eth_hpp_solver_options *options,
+                                  struct eth_hpp_plan *plan, struct eth_hpp_error *err)
+{
+    double start = seconds_now();
+    struct eth_hpp_cost cost = {0};
+    struct eth_hpp_workshop shop = {0};
+    struct eth_hpp_plan made = {0};
+    if (options->global_batch < 1)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "the global batch must be at least 1");
+    struct eth_hpp_candidates *candidates = calloc(1, sizeof(*candidates));
+    if (candidates == NULL)
+        return eth_hpp_error_memory(err, "the solver");
+    double lower_bound_s = 0;
+    enum eth_hpp_status status = eth_hpp_cost_init(&cost, cluster, profile, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_workshop_init(&shop, &cost, options, err);
+    if (status == ETH_HPP_OK) {
+        lower_bound_s = eth_hpp_bound(&cost, options->global_batch);
+        status = search(&shop, lower_bound_s, candidates, err);
+    }
+    if (status == ETH_HPP_OK)
+        status = make_plan(&shop, &made, err);
+    if (status == ETH_HPP_OK)
+        status = predict(&shop, lower_bound_s, &made, err);
+    if (status == ETH_HPP_OK) {
+        made.search.seconds = seconds_now() - start;
+        made.search.considered = shop.considered;
+        snprintf(made.search.solver, sizeof(made.search.solver), "families and annealing");
+        *plan = made;
+    } else {
+        eth_hpp_plan_free(&made);
+    }
+    eth_hpp_workshop_free(&shop);
+    eth_hpp_cost_free(&cost);
+    free(candidates);
+    return status;
+}
