@@ -4,6 +4,7 @@
 noinst_LTLIBRARIES += libplan.la
 libplan_la_SOURCES = \
 	lib/plan/anneal.c lib/plan/anneal.h \
+	lib/plan/bind.c \
 	lib/plan/blocks.c \
 	lib/plan/bound.c lib/plan/bound.h \
 	lib/plan/cluster.c lib/plan/cluster.h lib/plan/cluster_file.c \

@@ -26,6 +26,9 @@ void eth_hpp_plan_free(struct eth_hpp_plan *plan)
         free(plan->idle[i].gpus);
         free(plan->idle[i].ranks);
     }
+    for (int n = 0; n < plan->node_count; n++)
+        free(plan->nodes[n].devices);
+    free(plan->nodes);
     free(plan->pipelines);
     free(plan->blocks);
     free(plan->idle);

@@ -56,6 +56,14 @@ struct eth_hpp_predicted {
     int rank_count;
 };
 
+/* The kinds of GPU of a node that the plan was made for, so that it can be bound to another
+ * allocation. In the file they stand under "extra". */
+struct eth_hpp_plan_node {
+    char name[ETH_HPP_NAME_MAX];
+    int gpus;
+    char (*devices)[ETH_HPP_NAME_MAX]; /* [gpus] */
+};
+
 struct eth_hpp_plan {
     char model[ETH_HPP_NAME_MAX];
     int layers, sequence_length, global_batch;
@@ -68,7 +76,9 @@ struct eth_hpp_plan {
     struct eth_hpp_idle *idle;
     int idle_count;
     struct eth_hpp_predicted predicted; /* step_s 0: not predicted */
-    bool estimated, emulated;           /* times derived, not measured; devices emulated */
+    struct eth_hpp_plan_node *nodes;    /* may be missing: node_count 0 */
+    int node_count;
+    bool estimated, emulated; /* times derived, not measured; devices emulated */
     struct {
         double seconds;
         int64_t considered;
@@ -98,6 +108,25 @@ void eth_hpp_plan_free(struct eth_hpp_plan *plan);
 enum eth_hpp_status eth_hpp_plan_complete(struct eth_hpp_plan *plan,
                                           const struct eth_hpp_cluster *cluster,
                                           const struct eth_hpp_profile *profile,
+                                          struct eth_hpp_error *err);
+
+/* Notes the kinds of GPU of the cluster's nodes in the plan. Errors: MEMORY. */
+enum eth_hpp_status eth_hpp_plan_note_nodes(struct eth_hpp_plan *plan,
+                                            const struct eth_hpp_cluster *cluster,
+                                            struct eth_hpp_error *err);
+
+/* Binds a given plan to an allocation: each of its nodes becomes a node of the cluster with the
+ * same kinds of GPU (the one of its own name where that fits), GPUs and ranks follow, idle ones
+ * anew. A plan that does not note kinds needs the cluster to have its very nodes. Errors: INPUT,
+ * naming what the allocation lacks, which leaves the plan as it was; MEMORY. */
+enum eth_hpp_status eth_hpp_plan_bind(struct eth_hpp_plan *plan,
+                                      const struct eth_hpp_cluster *cluster,
+                                      const struct eth_hpp_profile *profile,
+                                      struct eth_hpp_error *err);
+
+/* Gives ranks other numbers, rank r becoming rank_of[r] (count of them): where a job's ranks do not
+ * count the cluster's GPUs in order. Errors: INPUT (a rank without a new number), MEMORY. */
+enum eth_hpp_status eth_hpp_plan_renumber(struct eth_hpp_plan *plan, const int *rank_of, int count,
                                           struct eth_hpp_error *err);
 
 /* Makes the plan's blocks anew: the maximal runs of layers with one owner set, then the profile's

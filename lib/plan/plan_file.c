@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hostlist.h"
+
 enum {
     PIPELINES_MAX = 200000,
     STAGES_MAX = 10000,
@@ -337,6 +339,55 @@ static void read_search(const struct eth_hpp_json *root, struct eth_hpp_plan *pl
               eth_hpp_json_string_or(&at, "solver", ETH_HPP_NAME_MAX - 1, ""));
 }
 
+/* "extra": {"nodes": [{"name": "a100-[01-02]", "gpus": ["A100-SXM-40GB", ...]}]} */
+static void read_node_entry(const struct eth_hpp_json *entry, struct eth_hpp_plan *plan)
+{
+    struct eth_hpp_error err;
+    char **names;
+    int count;
+    eth_hpp_json_keys(entry, "name", "gpus", NULL);
+    const char *hostlist = eth_hpp_json_string(entry, "name", 1 << 16);
+    struct eth_hpp_json gpus = eth_hpp_json_array(entry, "gpus", 1, ETH_HPP_NODE_GPUS_MAX);
+    if (eth_hpp_json_failed(entry))
+        return;
+    if (eth_hpp_hostlist_expand(hostlist, WORKERS_MAX, &names, &count, &err) != ETH_HPP_OK) {
+        eth_hpp_json_fail(entry, "%s", err.text);
+        return;
+    }
+    struct eth_hpp_plan_node *nodes =
+        realloc(plan->nodes, (size_t)(plan->node_count + count) * sizeof(*nodes));
+    if (nodes == NULL)
+        eth_hpp_json_fail(entry, "out of memory");
+    else
+        plan->nodes = nodes;
+    for (int i = 0; i < count && !eth_hpp_json_failed(entry); i++) {
+        struct eth_hpp_plan_node *node = &nodes[plan->node_count++];
+        node->gpus = (int)eth_hpp_json_length(&gpus);
+        copy_text(node->name, sizeof(node->name), names[i]);
+        node->devices = allocate(entry, (size_t)node->gpus, sizeof(*node->devices));
+        for (int g = 0; node->devices != NULL && g < node->gpus; g++)
+            copy_text(node->devices[g], sizeof(node->devices[g]),
+                      eth_hpp_json_item_string(&gpus, (size_t)g, ETH_HPP_NAME_MAX - 1));
+    }
+    eth_hpp_hostlist_free(names, count);
+}
+
+static void read_extra(const struct eth_hpp_json *root, struct eth_hpp_plan *plan)
+{
+    if (!eth_hpp_json_has(root, "extra"))
+        return;
+    struct eth_hpp_json extra = eth_hpp_json_object(root, "extra");
+    plan->estimated = eth_hpp_json_boolean_or(&extra, "estimated", false);
+    plan->emulated = eth_hpp_json_boolean_or(&extra, "emulated", false);
+    if (!eth_hpp_json_has(&extra, "nodes"))
+        return;
+    struct eth_hpp_json nodes = eth_hpp_json_array(&extra, "nodes", 0, WORKERS_MAX);
+    for (size_t i = 0; i < eth_hpp_json_length(&nodes) && !eth_hpp_json_failed(root); i++) {
+        struct eth_hpp_json entry = eth_hpp_json_item(&nodes, i);
+        read_node_entry(&entry, plan);
+    }
+}
+
 static void read_choices(const struct eth_hpp_json *root, struct eth_hpp_plan *plan)
 {
     const char *schedule = eth_hpp_json_string(root, "schedule", 64);
@@ -352,11 +403,6 @@ static void read_choices(const struct eth_hpp_json *root, struct eth_hpp_plan *p
         eth_hpp_json_fail(root, "dtype: must be fp32, bf16 or fp16, is \"%s\"", dtype);
     else
         plan->dtype = (enum eth_hpp_dtype)eth_hpp_dtype_find(dtype);
-    if (eth_hpp_json_has(root, "extra")) {
-        struct eth_hpp_json extra = eth_hpp_json_object(root, "extra");
-        plan->estimated = eth_hpp_json_boolean_or(&extra, "estimated", false);
-        plan->emulated = eth_hpp_json_boolean_or(&extra, "emulated", false);
-    }
 }
 
 static void read_plan(const struct eth_hpp_json *root, struct eth_hpp_plan *plan)
@@ -373,6 +419,7 @@ static void read_plan(const struct eth_hpp_json *root, struct eth_hpp_plan *plan
     plan->sequence_length = (int)eth_hpp_json_integer(&model, "sequence_length", 1, 1 << 24);
     plan->global_batch = (int)eth_hpp_json_integer(root, "global_batch", 1, SAMPLES_MAX);
     read_choices(root, plan);
+    read_extra(root, plan);
     read_pipelines(root, plan);
     read_idle(root, plan);
     if (!eth_hpp_json_failed(root))

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hostlist.h"
+
 static struct json_object *int_list(const int *list, int count)
 {
     struct json_object *array = json_object_new_array();
@@ -125,6 +127,53 @@ static struct json_object *write_predicted(const struct eth_hpp_predicted *predi
     return object;
 }
 
+static bool same_gpus(const struct eth_hpp_plan_node *a, const struct eth_hpp_plan_node *b)
+{
+    if (a->gpus != b->gpus)
+        return false;
+    for (int g = 0; g < a->gpus; g++)
+        if (strcmp(a->devices[g], b->devices[g]) != 0)
+            return false;
+    return true;
+}
+
+/* Like nodes in a row are folded into a hostlist. */
+static struct json_object *write_nodes(const struct eth_hpp_plan *plan)
+{
+    struct json_object *list = json_object_new_array();
+    const char **names = malloc((size_t)(plan->node_count + 1) * sizeof(*names));
+    for (int n = 0, end; n < plan->node_count; n = end) {
+        const struct eth_hpp_plan_node *node = &plan->nodes[n];
+        struct json_object *entry = json_object_new_object(), *gpus = json_object_new_array();
+        for (end = n; names != NULL && end < plan->node_count && same_gpus(node, &plan->nodes[end]);
+             end++)
+            names[end - n] = plan->nodes[end].name;
+        char *text = names != NULL ? eth_hpp_hostlist_fold(names, end - n) : NULL;
+        eth_hpp_json_put(&entry, "name", text != NULL ? json_object_new_string(text) : NULL);
+        for (int g = 0; g < node->gpus; g++)
+            eth_hpp_json_append(&gpus, json_object_new_string(node->devices[g]));
+        eth_hpp_json_put(&entry, "gpus", gpus);
+        eth_hpp_json_append(&list, entry);
+        free(text);
+        if (names == NULL)
+            break;
+    }
+    free(names);
+    return list;
+}
+
+static struct json_object *write_extra(const struct eth_hpp_plan *plan)
+{
+    struct json_object *extra = json_object_new_object();
+    if (plan->estimated)
+        eth_hpp_json_put(&extra, "estimated", json_object_new_boolean(true));
+    if (plan->emulated)
+        eth_hpp_json_put(&extra, "emulated", json_object_new_boolean(true));
+    if (plan->node_count > 0)
+        eth_hpp_json_put(&extra, "nodes", write_nodes(plan));
+    return extra;
+}
+
 /* NULL when out of memory. */
 static struct json_object *write_plan(const struct eth_hpp_plan *plan)
 {
@@ -152,12 +201,8 @@ static struct json_object *write_plan(const struct eth_hpp_plan *plan)
     } else {
         json_object_put(search);
     }
-    if (plan->estimated || plan->emulated) {
-        struct json_object *extra = json_object_new_object();
-        eth_hpp_json_put(&extra, "estimated", json_object_new_boolean(plan->estimated));
-        eth_hpp_json_put(&extra, "emulated", json_object_new_boolean(plan->emulated));
-        eth_hpp_json_put(&root, "extra", extra);
-    }
+    if (plan->estimated || plan->emulated || plan->node_count > 0)
+        eth_hpp_json_put(&root, "extra", write_extra(plan));
     return root;
 }
 

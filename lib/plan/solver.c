@@ -172,6 +172,8 @@ static enum eth_hpp_status make_plan(struct eth_hpp_workshop *shop, struct eth_h
         !fill_idle(&desk, shop->cost, plan))
         status = eth_hpp_error_memory(err, "the plan");
     free(desk.taken);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_plan_note_nodes(plan, shop->cost->cluster, err);
     return status == ETH_HPP_OK ? eth_hpp_plan_make_blocks(plan, profile, err) : status;
 }
 
