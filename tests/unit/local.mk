@@ -9,6 +9,26 @@ unit_tests += tests/unit/test_bootstrap
 tests_unit_test_bootstrap_SOURCES = tests/unit/test_bootstrap.c
 tests_unit_test_bootstrap_LDADD = libbootstrap.la libbase.la $(CMOCKA_LIBS)
 
+unit_tests += tests/unit/test_model
+tests_unit_test_model_SOURCES = tests/unit/test_model.c tests/unit/plan_fixtures.h
+tests_unit_test_model_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
+
+unit_tests += tests/unit/test_plan_files
+tests_unit_test_plan_files_SOURCES = tests/unit/test_plan_files.c tests/unit/plan_fixtures.h
+tests_unit_test_plan_files_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
+
+unit_tests += tests/unit/test_program
+tests_unit_test_program_SOURCES = tests/unit/test_program.c tests/unit/plan_fixtures.h
+tests_unit_test_program_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
+
+unit_tests += tests/unit/test_simulate
+tests_unit_test_simulate_SOURCES = tests/unit/test_simulate.c tests/unit/plan_fixtures.h
+tests_unit_test_simulate_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
+
+unit_tests += tests/unit/test_solver
+tests_unit_test_solver_SOURCES = tests/unit/test_solver.c tests/unit/plan_fixtures.h
+tests_unit_test_solver_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
+
 unit_tests += tests/unit/test_data
 tests_unit_test_data_SOURCES = tests/unit/test_data.c
 tests_unit_test_data_LDADD = libruntime.la libbase.la $(CMOCKA_LIBS)

@@ -1,0 +1,272 @@
+#include "plan_fixtures.h"
+
+#include <math.h>
+
+#include "plan/report.h"
+#include "plan/simulate.h"
+#include "plan/solver.h"
+
+static enum eth_hpp_status solve(const struct fixture *f,
+                                 const struct eth_hpp_solver_options *options,
+                                 struct eth_hpp_plan *plan, struct eth_hpp_error *err)
+{
+    return eth_hpp_solve(&f->cluster, &f->profile, options, plan, err);
+}
+
+/* Whatever the solver says must hold: the plan passes the strict reader (layers once, batch exact,
+ * no GPU twice), fits and takes the predicted time, and no plan beats the bound. */
+static void check_plan(const struct fixture *f, const struct eth_hpp_plan *plan)
+{
+    struct eth_hpp_error err = {0};
+    struct eth_hpp_plan back;
+    struct eth_hpp_simulation s;
+    char *text;
+    must(eth_hpp_plan_print(plan, &text, &err), &err);
+    must(eth_hpp_plan_parse("solved", text, strlen(text), &back, &err), &err);
+    must(eth_hpp_plan_complete(&back, &f->cluster, &f->profile, &err), &err);
+    must(eth_hpp_simulate(&back, &f->cluster, &f->profile, false, &s, &err), &err);
+    if (!s.feasible)
+        fail_msg("the plan %s", s.why);
+    assert_true(fabs(s.step.step_s - plan->predicted.step_s) <= 1e-9 * s.step.step_s);
+    assert_true(plan->predicted.lower_bound_s > 0);
+    assert_true(plan->predicted.lower_bound_s <= plan->predicted.step_s);
+    int gpus = s.step.gpus;
+    for (int i = 0; i < plan->idle_count; i++) {
+        gpus += plan->idle[i].gpu_count;
+        assert_true(plan->idle[i].why[0] != '\0');
+    }
+    assert_int_equal(gpus, f->cluster.gpu_count);
+    eth_hpp_simulation_free(&s);
+    eth_hpp_plan_free(&back);
+    free(text);
+}
+
+static double solved_step(const struct fixture *f, struct eth_hpp_solver_options options)
+{
+    struct eth_hpp_error err = {0};
+    struct eth_hpp_plan plan;
+    must(solve(f, &options, &plan, &err), &err);
+    check_plan(f, &plan);
+    double step_s = plan.predicted.step_s;
+    eth_hpp_plan_free(&plan);
+    return step_s;
+}
+
+static void unlike_gpus_beat_even_and_layer_balanced_plans(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f, CLUSTER, PROFILE, NULL);
+    struct eth_hpp_solver_options options = {.global_batch = 48, .effort = ETH_HPP_EFFORT_QUICK};
+    double hpp = solved_step(&f, options);
+    options.shape = ETH_HPP_SHAPE_EVEN;
+    double even = solved_step(&f, options);
+    options.shape = ETH_HPP_SHAPE_LAYER_BALANCED;
+    double balanced = solved_step(&f, options);
+    assert_true(hpp <= balanced && balanced <= even);
+    assert_true(even > 1.5 * hpp);
+    fixture_close(&f);
+}
+
+static void the_same_input_gives_the_same_plan(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct eth_hpp_error err = {0};
+    struct eth_hpp_plan plans[2];
+    char *text[2];
+    fixture_open(&f, CLUSTER, PROFILE, NULL);
+    struct eth_hpp_solver_options options = {.global_batch = 40, .effort = ETH_HPP_EFFORT_QUICK};
+    for (int i = 0; i < 2; i++) {
+        must(solve(&f, &options, &plans[i], &err), &err);
+        plans[i].search.seconds = 0;
+        must(eth_hpp_plan_print(&plans[i], &text[i], &err), &err);
+    }
+    assert_string_equal(text[0], text[1]);
+    for (int i = 0; i < 2; i++) {
+        free(text[i]);
+        eth_hpp_plan_free(&plans[i]);
+    }
+    fixture_close(&f);
+}
+
+static void limits_of_the_space_are_kept(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct eth_hpp_error err = {0};
+    struct eth_hpp_plan plan;
+    fixture_open(&f, CLUSTER, PROFILE, NULL);
+    struct eth_hpp_solver_options options = {.global_batch = 48,
+                                             .effort = ETH_HPP_EFFORT_QUICK,
+                                             .max_pipelines = 1,
+                                             .max_in_flight = 2,
+                                             .no_recompute = true,
+                                             .no_sharded = true};
+    must(solve(&f, &options, &plan, &err), &err);
+    check_plan(&f, &plan);
+    assert_int_equal(plan.pipeline_count, 1);
+    assert_false(plan.sharded_optimizer);
+    for (int s = 0; s < plan.pipelines[0].stage_count; s++) {
+        assert_true(plan.pipelines[0].stages[s].in_flight <= 2);
+        assert_false(plan.pipelines[0].stages[s].recompute);
+    }
+    eth_hpp_plan_free(&plan);
+    fixture_close(&f);
+}
+
+static void what_fits_nowhere_is_infeasible_with_both_figures(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct eth_hpp_error err = {0};
+    struct eth_hpp_plan plan;
+    fixture_open(&f,
+                 with(CLUSTER, "4e10},\"slow\":{\"memory_bytes\":1.6e10,\"reserved_bytes\":1e9",
+                      "1e7},\"slow\":{\"memory_bytes\":1e7"),
+                 PROFILE, NULL);
+    struct eth_hpp_solver_options options = {.global_batch = 8};
+    assert_int_equal(solve(&f, &options, &plan, &err), ETH_HPP_ERR_INFEASIBLE);
+    if (strstr(err.text, "memory is short, the best try needs") == NULL)
+        fail_msg("%s", err.text);
+    fixture_close(&f);
+}
+
+static void a_device_without_times_stays_idle_with_the_reason(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct eth_hpp_error err = {0};
+    struct eth_hpp_plan plan;
+    fixture_open(&f, with(CLUSTER, "\"device\":\"slow\",\"count\":2", "\"gpus\":[\"slow\",\"T4\"]"),
+                 PROFILE, NULL);
+    struct eth_hpp_solver_options options = {.global_batch = 24, .effort = ETH_HPP_EFFORT_QUICK};
+    must(solve(&f, &options, &plan, &err), &err);
+    check_plan(&f, &plan);
+    const struct eth_hpp_idle *idle = &plan.idle[plan.idle_count - 1];
+    assert_string_equal(idle->node, "b1");
+    assert_int_equal(idle->gpus[idle->gpu_count - 1], 1);
+    if (idle->gpu_count == 1)
+        assert_non_null(strstr(idle->why, "no times of its kind"));
+    eth_hpp_plan_free(&plan);
+    fixture_close(&f);
+}
+
+/* ---- extremes and random instances ---- */
+
+static unsigned random_state;
+
+static int pick(int most)
+{
+    random_state = random_state * 1103515245u + 12345u;
+    return (int)(random_state >> 16) % most;
+}
+
+static void random_instance(struct fixture *f, int *batch)
+{
+    static char cluster[4096], profile[8192];
+    size_t used = (size_t)snprintf(cluster, sizeof(cluster),
+                                   "{\"format\":\"eth-hpp-cluster\",\"version\":1,\"devices\":{"
+                                   "\"x\":{\"memory_bytes\":%g},\"y\":{\"memory_bytes\":%g}},"
+                                   "\"nodes\":[",
+                                   (4 + pick(20)) * 1e8, (4 + pick(20)) * 1e8);
+    for (int n = 0, nodes = 1 + pick(3); n < nodes; n++)
+        used +=
+            (size_t)snprintf(cluster + used, sizeof(cluster) - used,
+                             "%s{\"name\":\"n%d\",\"device\":\"%s\",\"count\":%d,"
+                             "\"intra_bandwidth\":1e10,\"inter_bandwidth\":1e%d}",
+                             n > 0 ? "," : "", n, pick(2) ? "x" : "y", 1 + pick(4), 7 + pick(4));
+    snprintf(cluster + used, sizeof(cluster) - used, "]}");
+    used = (size_t)snprintf(
+        profile, sizeof(profile),
+        "{\"format\":\"eth-hpp-profile\",\"version\":1,\"model\":\"random\","
+        "\"sequence_length\":8,\"dtype\":\"fp32\",\"layers\":[{\"kind\":\"decoder\","
+        "\"repeat\":%d,\"parameters\":1e6,\"gradient_bytes\":4e6,\"output_bytes\":1e5}],"
+        "\"memory\":{\"1\":{\"decoder\":{\"state_bytes\":%d,\"optimizer_bytes\":%d,"
+        "\"saved_bytes\":%d}}},\"times\":{",
+        1 + pick(8), 16000000 * (1 + pick(8)), 8000000, 10000000 * pick(8));
+    for (int d = 0; d < 2; d++) {
+        double speed = 1 + pick(50) / 10.0;
+        used += (size_t)snprintf(profile + used, sizeof(profile) - used, "%s\"%s\":{\"1\":{",
+                                 d > 0 ? "," : "", d == 0 ? "x" : "y");
+        for (int k = 1; k <= 8; k *= 2)
+            used += (size_t)snprintf(profile + used, sizeof(profile) - used,
+                                     "%s\"%d\":{\"decoder\":[%g,%g]}", k > 1 ? "," : "", k,
+                                     1e-3 * speed * (k + 0.5), 2e-3 * speed * (k + 0.5));
+        used += (size_t)snprintf(profile + used, sizeof(profile) - used, "}}");
+    }
+    snprintf(profile + used, sizeof(profile) - used, "}}");
+    fixture_open(f, cluster, profile, NULL);
+    *batch = 1 + pick(40);
+}
+
+static void plans_of_random_instances_hold(void **state)
+{
+    (void)state;
+    int solved = 0;
+    for (unsigned seed = 0; seed < 60; seed++) {
+        struct fixture f;
+        struct eth_hpp_plan plan;
+        struct eth_hpp_error err = {0};
+        struct eth_hpp_solver_options options = {.effort = ETH_HPP_EFFORT_QUICK};
+        random_state = seed;
+        random_instance(&f, &options.global_batch);
+        options.shape = seed % 4 == 3 ? ETH_HPP_SHAPE_LAYER_BALANCED : ETH_HPP_SHAPE_HPP;
+        enum eth_hpp_status status = solve(&f, &options, &plan, &err);
+        if (status == ETH_HPP_OK) {
+            check_plan(&f, &plan);
+            eth_hpp_plan_free(&plan);
+            solved++;
+        } else if (status != ETH_HPP_ERR_INFEASIBLE) {
+            fail_msg("seed %u: %s", seed, err.text);
+        }
+        fixture_close(&f);
+    }
+    assert_true(solved > 40);
+}
+
+static void the_table_names_what_matters(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct eth_hpp_error err = {0};
+    struct eth_hpp_simulation s;
+    char *text;
+    size_t size;
+    fixture_open(&f, CLUSTER, PROFILE, UNLIKE_PLAN);
+    must(eth_hpp_simulate(&f.plan, &f.cluster, &f.profile, false, &s, &err), &err);
+    f.plan.predicted = s.predicted;
+    f.plan.predicted.lower_bound_s = s.step.step_s / 1.25;
+    f.plan.predicted.gap = 0.25;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    eth_hpp_report_print(&f.plan, &f.cluster, out);
+    assert_int_equal(fclose(out), 0);
+    static const char *const words[] = {"2 pipelines on 5 GPUs",
+                                        "6 micro-batches of 2 samples, 60.0 % of the batch",
+                                        "1 fast + 1 slow",
+                                        "1 x 3 + 1 x 1",
+                                        "layers 2-5",
+                                        "a2,b1",
+                                        "within 25.0 % of that",
+                                        "predicted step"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strstr(text, words[i]) == NULL)
+            fail_msg("\"%s\" is not in:\n%s", words[i], text);
+    free(text);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unlike_gpus_beat_even_and_layer_balanced_plans),
+        cmocka_unit_test(the_same_input_gives_the_same_plan),
+        cmocka_unit_test(limits_of_the_space_are_kept),
+        cmocka_unit_test(what_fits_nowhere_is_infeasible_with_both_figures),
+        cmocka_unit_test(a_device_without_times_stays_idle_with_the_reason),
+        cmocka_unit_test(plans_of_random_instances_hold),
+        cmocka_unit_test(the_table_names_what_matters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
