@@ -280,7 +280,7 @@ static void note_excess(struct eth_hpp_workshop *shop, int stage, int device, do
                         double limit)
 {
     const struct eth_hpp_device *kind = &shop->cost->cluster->devices[device];
-    if (peak / limit >= shop->least_excess)
+    if (peak <= limit || peak / limit >= shop->least_excess)
         return;
     shop->least_excess = peak / limit;
     snprintf(shop->excess, sizeof(shop->excess),
@@ -612,6 +612,53 @@ static bool cut_within(const struct eth_hpp_workshop *shop, const struct eth_hpp
     return layer == profile->layer_count;
 }
 
+/* Where no cut fits: by how much memory falls short at least, if that is closer than any try
+ * before. The limits are widened until a cut fits; its fullest stage is what is short. */
+static void note_shortage(struct eth_hpp_workshop *shop, const struct eth_hpp_draft_group *group,
+                          struct appetite *appetites, double seconds)
+{
+    int layers[ETH_HPP_DRAFT_STAGES], stages = group->stage_count;
+    double low = 1, high = shop->least_excess < 1e6 ? shop->least_excess : 1e6, factor = high;
+    double limits[ETH_HPP_DRAFT_STAGES][ETH_HPP_DRAFT_PARTS];
+    for (int i = 0; i < stages; i++)
+        memcpy(limits[i], appetites[i].limit, sizeof(limits[i]));
+    for (int turn = 0; turn < 20; turn++) {
+        for (int i = 0; i < stages; i++)
+            for (int p = 0; p < appetites[i].parts; p++)
+                appetites[i].limit[p] = limits[i][p] * factor;
+        bool fits = cut_within(shop, group, appetites, seconds, layers);
+        if (!fits && turn == 0)
+            return;
+        *(fits ? &high : &low) = factor;
+        factor = (low + high) / 2;
+    }
+    for (int i = 0; i < stages; i++)
+        for (int p = 0; p < appetites[i].parts; p++)
+            appetites[i].limit[p] = limits[i][p] * high;
+    if (!cut_within(shop, group, appetites, seconds, layers))
+        return;
+    double worst = 0, peak = 0, limit = 1;
+    int where = 0, device = 0;
+    for (int i = 0, first = 0; i < stages; first += layers[i++]) {
+        const struct eth_hpp_draft_stage *stage = &group->stages[i];
+        struct eth_hpp_stage_memory memory = eth_hpp_cost_memory(
+            shop->cost, stage->degree, first, first + layers[i], stage->recompute);
+        double state = memory.state - (1 - appetites[i].optimizer_share) * memory.optimizer;
+        for (int p = 0; p < appetites[i].parts; p++) {
+            double bytes = eth_hpp_cost_peak(shop->cost, &memory, state, appetites[i].device[p],
+                                             appetites[i].samples[p], 1);
+            if (bytes / limits[i][p] <= worst)
+                continue;
+            worst = bytes / limits[i][p];
+            peak = bytes;
+            limit = limits[i][p];
+            where = i;
+            device = appetites[i].device[p];
+        }
+    }
+    note_excess(shop, where, device, peak, limit);
+}
+
 /* The least number of owners of any block: every pipeline holds all layers. */
 static int count_owners(const struct eth_hpp_draft *draft)
 {
@@ -640,8 +687,8 @@ static bool find_appetites(const struct eth_hpp_workshop *shop, const struct eth
     return true;
 }
 
-bool eth_hpp_draft_balance(const struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft,
-                           int index, double *beat_s)
+bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, int index,
+                           double *beat_s)
 {
     struct eth_hpp_draft_group *group = &draft->groups[index];
     struct appetite appetites[ETH_HPP_DRAFT_STAGES];
@@ -655,8 +702,11 @@ bool eth_hpp_draft_balance(const struct eth_hpp_workshop *shop, struct eth_hpp_d
         for (int i = 0; i < stages; i++)
             for (int k = 0; k < shop->cost->profile->kind_count; k++)
                 high += appetites[i].seconds[k] * shop->cost->profile->layer_count;
-        if (!cut_within(shop, group, appetites, high, best))
+        if (!cut_within(shop, group, appetites, high, best)) {
+            if (lean)
+                note_shortage(shop, group, appetites, high);
             continue;
+        }
         for (int turn = 0; turn < 30 && high - low > 1e-4 * high; turn++) {
             double middle = (low + high) / 2;
             if (cut_within(shop, group, appetites, middle, layers)) {
