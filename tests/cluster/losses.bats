@@ -1,0 +1,61 @@
+#!/usr/bin/env bats
+# The result does not depend on the plan: the same loss at every step, to rounding.
+
+load helpers
+load plans
+
+STEPS=50
+
+setup_file() {
+	cat /usr/share/common-licenses/GPL-3 >"$TEST_WORK/text"
+	# One rank without a launcher or Slurm: what all others are held against.
+	train reference "$ETH_HPP_PREFIX/bin/eth-hpp" >"$TEST_WORK/reference.log" 2>&1
+}
+
+# Trains for STEPS steps; the losses go to NAME.jsonl.
+train() { # NAME COMMAND... (to which `train` and its options are added)
+	local name=$1
+	shift
+	on_cluster "$@" train --model=gpt2-tiny6 --global-batch=16 --data=text --steps=$STEPS --seed=7 --metrics="$name.jsonl"
+}
+
+losses() { sed -n 's/.*"loss": *\([0-9.e+-]*\).*/\1/p' "$TEST_WORK/$1.jsonl"; }
+
+same_losses_as_reference() { # NAME
+	losses reference >"$TEST_WORK/a"
+	losses "$1" >"$TEST_WORK/b"
+	[ "$(wc -l <"$TEST_WORK/a")" -eq $STEPS ] && [ "$(wc -l <"$TEST_WORK/b")" -eq $STEPS ] || {
+		echo "not $STEPS losses in $1"
+		return 1
+	}
+	paste "$TEST_WORK/a" "$TEST_WORK/b" | awk '
+		{ d = ($2 - $1) / $1; if (d < 0) d = -d; if (d > most) { most = d; at = NR } }
+		END { print "largest relative difference " most + 0 " at step " at; exit !(most < 1e-4) }'
+}
+
+# Trains under a plan on the eight GPUs.
+check_plan() { # NAME
+	"plan_$1" >"$TEST_WORK/$1.json"
+	train "$1" srun -N4 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix --eth-hpp=gpt2-tiny6 --eth-hpp-plan="$1.json" \
+		--eth-hpp-calibrate=no "$ETH_HPP_PREFIX/bin/eth-hpp"
+	same_losses_as_reference "$1"
+}
+
+@test "the loss of one rank falls on real text" {
+	[ "$(losses reference | wc -l)" -eq $STEPS ]
+	losses reference | awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(first > 5.3 && last < 0.75 * first) }'
+}
+
+@test "an even plan" { check_plan even; }
+@test "unlike pipelines" { check_plan unlike; }
+@test "stages of mixed kinds, and idle ranks" { check_plan mixed; }
+@test "a single deep pipeline" { check_plan deep; }
+@test "all micro-batches in flight" { check_plan gpipe; }
+@test "recomputed activations" { check_plan recompute; }
+
+@test "the solver's plan on a heterogeneous job" {
+	train het srun -p new -N2 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix --eth-hpp=gpt2-tiny6 \
+		--eth-hpp-global-batch=16 "$ETH_HPP_PREFIX/bin/eth-hpp" : \
+		-p old -N2 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix "$ETH_HPP_PREFIX/bin/eth-hpp"
+	same_losses_as_reference het
+}
