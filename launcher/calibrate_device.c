@@ -12,7 +12,7 @@
 #include "runtime/emulation.h"
 
 enum { REPEATS = 5 };
-#define BUDGET_S 6.0
+#define BUDGET_S 4.0
 #define LAYER_S  0.3
 
 /* What measuring goes by. */

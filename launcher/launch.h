@@ -85,31 +85,51 @@ enum eth_hpp_status eth_hpp_launch_cluster_make(const struct eth_hpp_launch_rank
                                                 struct eth_hpp_cluster *cluster, int **rank_of,
                                                 struct eth_hpp_error *err);
 
-/* Renumbers a plan for the cluster to PMIx ranks and the inventory's GPU indices. Errors: MEMORY.
- */
-enum eth_hpp_status eth_hpp_launch_plan_renumber(struct eth_hpp_plan *plan,
-                                                 const struct eth_hpp_profile *profile,
-                                                 const int *rank_of,
-                                                 const struct eth_hpp_launch_rank *ranks,
-                                                 struct eth_hpp_error *err);
+/* ---- the rounds ---- */
+
+/* What a rank knows after the rounds of finding and measuring, the same on all ranks. */
+struct eth_hpp_launch {
+    const struct eth_hpp_option_set *options; /* eth_hpp_job_options */
+    struct eth_hpp_inventory inventory, visible;
+    struct eth_hpp_bootstrap *bootstrap;
+    const struct eth_hpp_bootstrap_place *place;
+    struct eth_hpp_launch_rank *ranks;  /* [size] */
+    struct eth_hpp_launch_times *times; /* [size]; points 0: not measured */
+    struct eth_hpp_link_measure *pairs; /* links that were measured */
+    int pair_count;
+    struct eth_hpp_launch_job job;
+    char *given_plan; /* text of --plan; NULL: none */
+};
+
+/* Finds this rank's GPU, meets the others, decides what the job is, measures devices and links.
+ * Collective. Closed by eth_hpp_launch_close also after an error. Errors: all kinds; the text is
+ * empty where another rank says it. */
+enum eth_hpp_status eth_hpp_launch_open(struct eth_hpp_launch *launch,
+                                        const struct eth_hpp_option_set *options,
+                                        struct eth_hpp_error *err);
+void eth_hpp_launch_close(struct eth_hpp_launch *launch);
 
 /* ---- the plan ---- */
 
-/* What rank 0 plans with. */
+/* What planning reads. */
 struct eth_hpp_launch_facts {
-    struct eth_hpp_launch_rank *ranks; /* their devices may get derived names here */
-    int count;
-    const struct eth_hpp_launch_times *times; /* [count]; points 0: not measured */
-    const struct eth_hpp_link_measure *pairs;
-    int pair_count;
+    struct eth_hpp_cluster cluster;
+    struct eth_hpp_profile profile;
+    int *rank_of; /* [cluster.gpu_count] the PMIx rank of each GPU of the cluster */
 };
 
+/* From what was measured, or the given profile, or datasheets. Gives ranks the names of derived
+ * devices. Freed with eth_hpp_launch_facts_free. Errors: INPUT, MEMORY. */
+enum eth_hpp_status eth_hpp_launch_facts_make(struct eth_hpp_launch *launch,
+                                              struct eth_hpp_launch_facts *facts,
+                                              struct eth_hpp_error *err);
+void eth_hpp_launch_facts_free(struct eth_hpp_launch_facts *facts);
+
 /* Makes the job's plan, or binds the given one to the allocation, within what the runtime can run,
- * proves its programs sound, and numbers it by PMIx ranks. *plan is freed by the caller. Errors:
- * INPUT, INFEASIBLE, UNSUPPORTED (a given plan that the runtime cannot run), MEMORY. */
-enum eth_hpp_status eth_hpp_launch_plan_make(const struct eth_hpp_option_set *options,
-                                             const struct eth_hpp_launch_job *job,
-                                             const struct eth_hpp_launch_facts *facts,
+ * shows it as a table on standard error, proves its programs sound, and numbers it by PMIx ranks.
+ * *plan is freed by the caller. Errors: INPUT, INFEASIBLE, UNSUPPORTED (a given plan that the
+ * runtime cannot run), MEMORY. */
+enum eth_hpp_status eth_hpp_launch_plan_make(struct eth_hpp_launch *launch,
                                              struct eth_hpp_plan *plan, struct eth_hpp_error *err);
 
 /* ---- the end: the program ---- */

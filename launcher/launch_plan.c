@@ -8,15 +8,17 @@
 #include "launcher/calibrate.h"
 #include "plan/derive.h"
 #include "plan/program.h"
+#include "plan/report.h"
 #include "plan/simulate.h"
+#include "plan/solver.h"
 #include "runtime/capabilities.h"
 
 /* ---- the profile ---- */
 
-static bool all_measured(const struct eth_hpp_launch_facts *facts)
+static bool all_measured(const struct eth_hpp_launch *launch)
 {
-    for (int r = 0; r < facts->count; r++)
-        if (facts->times[r].points == 0)
+    for (int r = 0; r < launch->place->size; r++)
+        if (launch->times[r].points == 0)
             return false;
     return true;
 }
@@ -49,27 +51,27 @@ static enum eth_hpp_status load_profile(const char *path, const struct eth_hpp_l
     return status;
 }
 
-static enum eth_hpp_status make_profile(const struct eth_hpp_option_set *options,
-                                        const struct eth_hpp_launch_job *job,
-                                        const struct eth_hpp_launch_facts *facts,
+static enum eth_hpp_status make_profile(const struct eth_hpp_launch *launch,
                                         const struct eth_hpp_cluster *cluster,
                                         struct eth_hpp_profile *profile, struct eth_hpp_error *err)
 {
-    const char *path = eth_hpp_option_text(options, ETH_HPP_JOB_PROFILE);
+    const struct eth_hpp_launch_job *job = &launch->job;
+    const char *path = eth_hpp_option_text(launch->options, ETH_HPP_JOB_PROFILE);
+    struct eth_hpp_profile made;
     if (path != NULL)
         return load_profile(path, job, profile, err);
-    if (!all_measured(facts)) {
+    if (!all_measured(launch)) {
         struct eth_hpp_derive_options derive = {.sequence_length = job->sequence_length,
                                                 .dtype = job->dtype,
-                                                .emulated_time_scale = facts->ranks[0].time_scale};
+                                                .emulated_time_scale = launch->ranks[0].time_scale};
         return eth_hpp_derive_profile(&job->model, cluster, &derive, profile, err);
     }
-    struct eth_hpp_profile made;
     enum eth_hpp_status status =
         eth_hpp_derive_layers(&job->model, job->sequence_length, job->dtype, &made, err);
     if (status != ETH_HPP_OK)
         return status;
-    status = eth_hpp_calibrate_fill_profile(facts->times, facts->ranks, facts->count, &made, err);
+    status = eth_hpp_calibrate_fill_profile(launch->times, launch->ranks, launch->place->size,
+                                            &made, err);
     if (status == ETH_HPP_OK)
         *profile = made;
     else
@@ -77,12 +79,72 @@ static enum eth_hpp_status make_profile(const struct eth_hpp_option_set *options
     return status;
 }
 
+/* ---- the facts ---- */
+
+void eth_hpp_launch_facts_free(struct eth_hpp_launch_facts *facts)
+{
+    eth_hpp_cluster_free(&facts->cluster);
+    eth_hpp_profile_free(&facts->profile);
+    free(facts->rank_of);
+    *facts = (struct eth_hpp_launch_facts){0};
+}
+
+static void log_links(const struct eth_hpp_cluster *cluster)
+{
+    for (int n = 0; n < cluster->node_count; n++) {
+        const struct eth_hpp_node *node = &cluster->nodes[n];
+        eth_hpp_log_debug("%s: inside %.3g GB/s after %.1f us, network %.3g GB/s after %.1f us",
+                          node->name, node->intra_bandwidth / 1e9, node->intra_latency_s * 1e6,
+                          node->inter_bandwidth / 1e9, node->inter_latency_s * 1e6);
+    }
+}
+
+enum eth_hpp_status eth_hpp_launch_facts_make(struct eth_hpp_launch *launch,
+                                              struct eth_hpp_launch_facts *facts,
+                                              struct eth_hpp_error *err)
+{
+    struct eth_hpp_launch_facts made = {0};
+    enum eth_hpp_status status = ETH_HPP_OK;
+    int count = launch->place->size;
+    if (all_measured(launch))
+        status = eth_hpp_calibrate_name_devices(launch->times, launch->job.model.decoders,
+                                                launch->ranks, count, err);
+    if (status == ETH_HPP_OK)
+        status =
+            eth_hpp_launch_cluster_make(launch->ranks, count, &made.cluster, &made.rank_of, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_calibrate_apply_links(launch->pairs, launch->pair_count, launch->ranks,
+                                               &made.cluster, err);
+    if (status == ETH_HPP_OK)
+        status = make_profile(launch, &made.cluster, &made.profile, err);
+    if (status != ETH_HPP_OK) {
+        eth_hpp_launch_facts_free(&made);
+        return status;
+    }
+    log_links(&made.cluster);
+    *facts = made;
+    return ETH_HPP_OK;
+}
+
 /* ---- the plan ---- */
+
+static enum eth_hpp_status solve(const struct eth_hpp_launch_job *job,
+                                 const struct eth_hpp_launch_facts *facts,
+                                 struct eth_hpp_plan *plan, struct eth_hpp_error *err)
+{
+    const struct eth_hpp_capabilities *runtime = eth_hpp_capabilities_get("cpu");
+    struct eth_hpp_solver_options options = {.global_batch = job->global_batch,
+                                             .shape = ETH_HPP_SHAPE_HPP,
+                                             .effort = ETH_HPP_EFFORT_DEFAULT,
+                                             .max_tensor_parallel = runtime->max_tensor_parallel,
+                                             .no_recompute = !runtime->recompute,
+                                             .no_sharded = !runtime->sharded_optimizer};
+    return eth_hpp_solve(&facts->cluster, &facts->profile, &options, plan, err);
+}
 
 /* The given plan on this cluster, if the runtime can run it. */
 static enum eth_hpp_status bind_given(const struct eth_hpp_launch_job *job,
-                                      const struct eth_hpp_cluster *cluster,
-                                      const struct eth_hpp_profile *profile,
+                                      const struct eth_hpp_launch_facts *facts,
                                       struct eth_hpp_plan *plan, struct eth_hpp_error *err)
 {
     char *text = NULL;
@@ -95,9 +157,9 @@ static enum eth_hpp_status bind_given(const struct eth_hpp_launch_job *job,
     if (status == ETH_HPP_OK)
         status = eth_hpp_capabilities_check(eth_hpp_capabilities_get("cpu"), &made, err);
     if (status == ETH_HPP_OK)
-        status = eth_hpp_plan_complete(&made, cluster, profile, err);
+        status = eth_hpp_plan_bind(&made, &facts->cluster, &facts->profile, err);
     if (status == ETH_HPP_OK)
-        status = eth_hpp_simulate(&made, cluster, profile, false, &simulation, err);
+        status = eth_hpp_simulate(&made, &facts->cluster, &facts->profile, false, &simulation, err);
     if (status == ETH_HPP_OK && !simulation.feasible)
         status = eth_hpp_error_set(err, ETH_HPP_ERR_INFEASIBLE, "the given plan does not fit: %s",
                                    simulation.why);
@@ -140,55 +202,32 @@ static enum eth_hpp_status verify(const struct eth_hpp_plan *plan,
     return status;
 }
 
-static void log_links(const struct eth_hpp_cluster *cluster)
-{
-    for (int n = 0; n < cluster->node_count; n++) {
-        const struct eth_hpp_node *node = &cluster->nodes[n];
-        eth_hpp_log_debug("%s: inside %.3g GB/s after %.1f us, network %.3g GB/s after %.1f us",
-                          node->name, node->intra_bandwidth / 1e9, node->intra_latency_s * 1e6,
-                          node->inter_bandwidth / 1e9, node->inter_latency_s * 1e6);
-    }
-}
-
-enum eth_hpp_status eth_hpp_launch_plan_make(const struct eth_hpp_option_set *options,
-                                             const struct eth_hpp_launch_job *job,
-                                             const struct eth_hpp_launch_facts *facts,
+enum eth_hpp_status eth_hpp_launch_plan_make(struct eth_hpp_launch *launch,
                                              struct eth_hpp_plan *plan, struct eth_hpp_error *err)
 {
-    struct eth_hpp_cluster cluster = {0};
-    struct eth_hpp_profile profile = {0};
+    struct eth_hpp_launch_facts facts;
     struct eth_hpp_plan made = {0};
-    int *rank_of = NULL;
-    enum eth_hpp_status status = ETH_HPP_OK;
-    if (all_measured(facts))
-        status = eth_hpp_calibrate_name_devices(facts->times, job->model.decoders, facts->ranks,
-                                                facts->count, err);
-    if (status == ETH_HPP_OK)
-        status = eth_hpp_launch_cluster_make(facts->ranks, facts->count, &cluster, &rank_of, err);
-    if (status == ETH_HPP_OK)
-        status = eth_hpp_calibrate_apply_links(facts->pairs, facts->pair_count, facts->ranks,
-                                               &cluster, err);
-    if (status == ETH_HPP_OK)
-        status = make_profile(options, job, facts, &cluster, &profile, err);
-    if (status == ETH_HPP_OK)
-        log_links(&cluster);
-    if (status == ETH_HPP_OK && !job->has_plan)
-        status = eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED, "give a plan with --plan=FILE");
-    if (status == ETH_HPP_OK)
-        status = bind_given(job, &cluster, &profile, &made, err);
-    if (status == ETH_HPP_OK)
-        status = eth_hpp_launch_plan_renumber(&made, &profile, rank_of, facts->ranks, err);
-    if (status == ETH_HPP_OK)
-        status = verify(&made, &profile, facts->count, err);
+    enum eth_hpp_status status = eth_hpp_launch_facts_make(launch, &facts, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    if (launch->job.has_plan)
+        status = bind_given(&launch->job, &facts, &made, err);
+    else
+        status = solve(&launch->job, &facts, &made, err);
     if (status == ETH_HPP_OK) {
-        made.emulated = facts->ranks[0].time_scale > 0;
-        made.estimated = profile.estimated;
-        *plan = made;
-        made = (struct eth_hpp_plan){0};
+        made.emulated = launch->ranks[0].time_scale > 0;
+        made.estimated = facts.profile.estimated;
+        eth_hpp_report_print(&made, &facts.cluster, stderr);
+        status = eth_hpp_plan_note_nodes(&made, &facts.cluster, err);
     }
-    eth_hpp_plan_free(&made);
-    eth_hpp_profile_free(&profile);
-    eth_hpp_cluster_free(&cluster);
-    free(rank_of);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_plan_renumber(&made, facts.rank_of, facts.cluster.gpu_count, err);
+    if (status == ETH_HPP_OK)
+        status = verify(&made, &facts.profile, launch->place->size, err);
+    if (status == ETH_HPP_OK)
+        *plan = made;
+    else
+        eth_hpp_plan_free(&made);
+    eth_hpp_launch_facts_free(&facts);
     return status;
 }

@@ -17,6 +17,7 @@ liblauncher_la_SOURCES = \
 	launcher/launch_job.c \
 	launcher/launch_plan.c \
 	launcher/launch_program.c \
+	launcher/launch_rounds.c \
 	launcher/node.c launcher/node.h \
 	launcher/plan.c \
 	launcher/profile.c \

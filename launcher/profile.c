@@ -1,15 +1,15 @@
-/* eth-hpp profile: measures this device and writes the file that planning reads. */
+/* eth-hpp profile: measures devices and links as a launch does, and writes the files that planning
+ * reads. */
 #include "launcher/command.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/calibrate.h"
-#include "launcher/node.h"
+#include "launcher/exchange.h"
+#include "launcher/launch.h"
 
-enum { MODEL, SEQ, GPU, MOST, DEVICE, OUTPUT, OPTIONS };
-#define DRIVER_TIMEOUT_S 10.0
+enum { MODEL, SEQ, SAMPLES, DTYPE, OUTPUT, SAVE_CLUSTER, OPTIONS };
 
 static const struct eth_hpp_option options[OPTIONS] = {
     [MODEL] = {.name = "model",
@@ -22,54 +22,68 @@ static const struct eth_hpp_option options[OPTIONS] = {
              .help = "tokens of one sample (default: the model's context)",
              .least = 1,
              .most = 1 << 20},
-    [GPU] = {.name = "gpu",
-             .kind = ETH_HPP_OPTION_COUNT,
-             .argument = "N",
-             .help = "which of the node's GPUs, as the inventory counts them",
-             .least = 0,
-             .most = ETH_HPP_INVENTORY_GPUS_MAX - 1,
-             .fallback = "0"},
-    [MOST] = {.name = "samples",
-              .kind = ETH_HPP_OPTION_COUNT,
-              .argument = "N",
-              .help = "largest micro-batch to measure",
-              .least = 1,
-              .most = 4096,
-              .fallback = "64"},
-    [DEVICE] = {.name = "device",
-                .kind = ETH_HPP_OPTION_TEXT,
-                .argument = "NAME",
-                .help = "name of the device in the file (default: the inventory's)"},
+    [SAMPLES] = {.name = "samples",
+                 .kind = ETH_HPP_OPTION_COUNT,
+                 .argument = "N",
+                 .help = "largest micro-batch to measure",
+                 .least = 1,
+                 .most = 4096,
+                 .fallback = "64"},
+    [DTYPE] = {.name = "dtype",
+               .kind = ETH_HPP_OPTION_CHOICE,
+               .argument = "TYPE",
+               .help = "auto, bf16, fp16 or fp32",
+               .choices = "auto|bf16|fp16|fp32",
+               .fallback = "auto"},
     [OUTPUT] = {.name = "output",
                 .kind = ETH_HPP_OPTION_FILE,
                 .argument = "FILE",
                 .help = "where to write the profile; - is standard output",
                 .fallback = "-"},
+    [SAVE_CLUSTER] = {.name = "save-cluster",
+                      .kind = ETH_HPP_OPTION_FILE,
+                      .argument = "FILE",
+                      .help = "where to write the cluster with its measured links"},
 };
 
-static enum eth_hpp_status find_device(int index, struct eth_hpp_launch_rank *rank,
-                                       struct eth_hpp_error *err)
+/* The job of which a launch would measure the same. */
+static enum eth_hpp_status make_job(const struct eth_hpp_option_set *set,
+                                    struct eth_hpp_option_set *job, struct eth_hpp_error *err)
 {
-    struct eth_hpp_inventory inventory;
-    struct eth_hpp_inventory_gpu processors;
-    struct eth_hpp_bootstrap_place place = {.size = 1, .local_size = 1};
-    const struct eth_hpp_inventory_gpu *gpu = NULL;
-    enum eth_hpp_status status = eth_hpp_node_inventory(&inventory, DRIVER_TIMEOUT_S, err);
+    static const struct {
+        int from, to;
+    } same[] = {{MODEL, ETH_HPP_JOB_MODEL},
+                {SEQ, ETH_HPP_JOB_SEQ},
+                {SAMPLES, ETH_HPP_JOB_GLOBAL_BATCH},
+                {DTYPE, ETH_HPP_JOB_DTYPE}};
+    enum eth_hpp_status status =
+        eth_hpp_option_set_init(job, eth_hpp_job_options, ETH_HPP_JOB_OPTIONS, err);
     if (status != ETH_HPP_OK)
         return status;
-    if (inventory.gpu_count == 0) {
-        eth_hpp_gpu_processors(&processors);
-        gpu = &processors;
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]) && status == ETH_HPP_OK; i++) {
+        const char *text = eth_hpp_option_text(set, (size_t)same[i].from);
+        if (text != NULL)
+            status = eth_hpp_option_assign(job, (size_t)same[i].to, text, ETH_HPP_FROM_OPTION, err);
     }
-    for (int i = 0; i < inventory.gpu_count; i++)
-        if (inventory.gpus[i].index == index)
-            gpu = &inventory.gpus[i];
-    if (gpu != NULL)
-        eth_hpp_launch_rank_fill(&inventory, gpu, &place, rank);
-    else
-        status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "--gpu=%d: node %s has no such GPU",
-                                   index, inventory.node);
-    eth_hpp_inventory_free(&inventory);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_option_assign(job, ETH_HPP_JOB_CALIBRATE, "yes", ETH_HPP_FROM_OPTION, err);
+    if (status != ETH_HPP_OK)
+        eth_hpp_option_set_free(job);
+    return status;
+}
+
+static enum eth_hpp_status write_files(const struct eth_hpp_option_set *set,
+                                       struct eth_hpp_launch *launch, struct eth_hpp_error *err)
+{
+    struct eth_hpp_launch_facts facts;
+    const char *cluster = eth_hpp_option_text(set, SAVE_CLUSTER);
+    enum eth_hpp_status status = eth_hpp_launch_facts_make(launch, &facts, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    status = eth_hpp_profile_save(&facts.profile, eth_hpp_option_text(set, OUTPUT), err);
+    if (status == ETH_HPP_OK && cluster != NULL)
+        status = eth_hpp_cluster_save(&facts.cluster, cluster, err);
+    eth_hpp_launch_facts_free(&facts);
     return status;
 }
 
@@ -78,31 +92,24 @@ static enum eth_hpp_status profile(const struct eth_hpp_option_set *set, int arg
 {
     (void)argc;
     (void)argv;
-    struct eth_hpp_model model;
-    struct eth_hpp_launch_rank rank;
-    struct eth_hpp_launch_times times;
-    struct eth_hpp_profile made;
-    const char *name = eth_hpp_option_text(set, MODEL), *device = eth_hpp_option_text(set, DEVICE);
-    if (name == NULL)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "no model: give --model=MODEL");
-    enum eth_hpp_status status = eth_hpp_model_find(name, &model, err);
-    if (status == ETH_HPP_OK)
-        status = find_device((int)eth_hpp_option_number(set, GPU), &rank, err);
+    struct eth_hpp_option_set job;
+    struct eth_hpp_launch launch;
+    struct eth_hpp_exchange_word *words = NULL;
+    enum eth_hpp_status status = make_job(set, &job, err);
     if (status != ETH_HPP_OK)
         return status;
-    int sequence = eth_hpp_option_text(set, SEQ) != NULL ? (int)eth_hpp_option_number(set, SEQ)
-                                                         : model.context;
-    status = eth_hpp_calibrate_device(&model, sequence, ETH_HPP_FP32, &rank,
-                                      (int)eth_hpp_option_number(set, MOST), ETH_HPP_CALIBRATE_YES,
-                                      &times, err);
-    if (status == ETH_HPP_OK)
+    status = eth_hpp_launch_open(&launch, &job, err);
+    if (status == ETH_HPP_OK) {
+        int size = launch.place->size;
+        if (launch.place->rank == 0)
+            status = write_files(set, &launch, err);
         status =
-            eth_hpp_calibrate_profile(&model, sequence, ETH_HPP_FP32,
-                                      device != NULL ? device : rank.device, &times, &made, err);
-    if (status != ETH_HPP_OK)
-        return status;
-    status = eth_hpp_profile_save(&made, eth_hpp_option_text(set, OUTPUT), err);
-    eth_hpp_profile_free(&made);
+            eth_hpp_exchange_round(launch.bootstrap, "profile.written", status, "", 0, &words, err);
+        if (status == ETH_HPP_OK)
+            eth_hpp_exchange_free(words, size);
+    }
+    eth_hpp_launch_close(&launch);
+    eth_hpp_option_set_free(&job);
     return status;
 }
 
@@ -111,8 +118,9 @@ int eth_hpp_command_profile(int argc, char **argv)
     static const struct eth_hpp_command command = {
         .name = "profile",
         .arguments = "--model=MODEL [OPTIONS]",
-        .what = "Measures how long the model's layers take on this device, as a launch does, and "
-                "writes the\nprofile that `plan`, `simulate` and `launch --profile` read.",
+        .what = "Measures how long the model's layers take, as a launch does, and writes the "
+                "profile that\n`plan`, `simulate` and `launch --profile` read. Started with srun "
+                "on several GPUs it measures\nall of them, and the links between them.",
         .table = options,
         .count = OPTIONS,
         .run = profile};

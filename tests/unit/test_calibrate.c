@@ -126,41 +126,6 @@ static void ranks_that_alternate_between_nodes_are_put_in_order(void **state)
     eth_hpp_cluster_free(&cluster);
 }
 
-static void a_plan_is_renumbered_to_ranks_and_gpu_indices(void **state)
-{
-    (void)state;
-    static const char text[] =
-        "{\"format\":\"eth-hpp-plan\",\"version\":1,\"model\":{\"name\":\"m\",\"layers\":4,"
-        "\"sequence_length\":8},\"global_batch\":4,\"schedule\":\"1f1b\",\"pipelines\":["
-        "{\"micro_batch\":2,\"micro_batches\":2,\"stages\":[{\"layers\":[0,2],\"workers\":["
-        "{\"node\":\"a\",\"gpus\":[1],\"ranks\":[1],\"samples\":2}]},{\"layers\":[2,4],"
-        "\"workers\":[{\"node\":\"b\",\"gpus\":[0],\"ranks\":[2],\"samples\":1},{\"node\":\"b\","
-        "\"gpus\":[1],\"ranks\":[3],\"samples\":1}]}]}]}";
-    struct eth_hpp_plan plan;
-    struct eth_hpp_error err;
-    int *rank_of;
-    start_job();
-    add_rank("b", "T4", 5);
-    add_rank("a", "T4", 1);
-    add_rank("b", "T4", 7);
-    add_rank("a", "T4", 0);
-    /* Nodes in the order of their first rank: b has GPUs 0 and 1, a has 2 and 3. */
-    struct eth_hpp_cluster cluster = make_cluster(&rank_of);
-    assert_int_equal(eth_hpp_plan_parse("p", text, strlen(text), &plan, &err), ETH_HPP_OK);
-    assert_int_equal(eth_hpp_launch_plan_renumber(&plan, NULL, rank_of, ranks, &err), ETH_HPP_OK);
-    const struct eth_hpp_stage *stages = plan.pipelines[0].stages;
-    assert_int_equal(stages[0].workers[0].ranks[0], 2);
-    assert_int_equal(stages[0].workers[0].gpus[0], 7);
-    assert_int_equal(stages[1].workers[0].ranks[0], 1);
-    assert_int_equal(stages[1].workers[1].ranks[0], 3);
-    assert_int_equal(plan.block_count, 2);
-    assert_int_equal(plan.blocks[1].ranks[0], 1);
-    assert_int_equal(plan.blocks[1].ranks[1], 3);
-    eth_hpp_plan_free(&plan);
-    eth_hpp_cluster_free(&cluster);
-    free(rank_of);
-}
-
 static void an_unknown_gpu_is_estimated_from_its_multiprocessors_or_refused(void **state)
 {
     (void)state;
@@ -372,7 +337,6 @@ int main(void)
         cmocka_unit_test(each_pair_of_nodes_meets_once_and_no_node_twice_in_a_round),
         cmocka_unit_test(many_nodes_are_measured_in_a_bounded_number_of_rounds),
         cmocka_unit_test(ranks_that_alternate_between_nodes_are_put_in_order),
-        cmocka_unit_test(a_plan_is_renumbered_to_ranks_and_gpu_indices),
         cmocka_unit_test(an_unknown_gpu_is_estimated_from_its_multiprocessors_or_refused),
         cmocka_unit_test(ranks_that_cannot_work_together_are_refused),
         cmocka_unit_test(figures_that_differ_by_noise_become_one_and_slow_pairs_are_limited),
