@@ -1,6 +1,8 @@
 #include "launcher/command.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 
@@ -17,13 +19,36 @@ int eth_hpp_command_failed(const struct eth_hpp_error *err)
     return eth_hpp_error_exit_code(err->status);
 }
 
+bool eth_hpp_command_is_first_task(void)
+{
+    const char *task = getenv("SLURM_PROCID");
+    return task == NULL || strcmp(task, "0") == 0;
+}
+
+/* Reads what was typed. An error is the same on all tasks of a step: the first one says it. */
+static enum eth_hpp_status read_options(const struct eth_hpp_command *command,
+                                        struct eth_hpp_option_set *set, int argc, char **argv,
+                                        int *rest, bool *help, struct eth_hpp_error *err)
+{
+    enum eth_hpp_status status = eth_hpp_option_parse(set, argc - 1, argv + 1, rest, help, err);
+    if (status == ETH_HPP_OK && !*help && *rest + 1 < argc && !command->words)
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                   "\"%.64s\" is left over: %s takes options only", argv[*rest + 1],
+                                   command->name);
+    if (status == ETH_HPP_OK && command->environment)
+        status = eth_hpp_option_from_environment(set, err);
+    if (status != ETH_HPP_OK && !eth_hpp_command_is_first_task())
+        err->text[0] = '\0';
+    return status;
+}
+
 static enum eth_hpp_status run(const struct eth_hpp_command *command,
                                struct eth_hpp_option_set *set, int argc, char **argv,
                                struct eth_hpp_error *err)
 {
     int rest = 0;
     bool help = false;
-    enum eth_hpp_status status = eth_hpp_option_parse(set, argc - 1, argv + 1, &rest, &help, err);
+    enum eth_hpp_status status = read_options(command, set, argc, argv, &rest, &help, err);
     if (status != ETH_HPP_OK)
         return status;
     if (help) {
@@ -31,15 +56,7 @@ static enum eth_hpp_status run(const struct eth_hpp_command *command,
                              command->count);
         return ETH_HPP_OK;
     }
-    argc -= rest + 1;
-    argv += rest + 1;
-    if (argc > 0 && !command->words)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
-                                 "\"%.64s\" is left over: %s takes options only", argv[0],
-                                 command->name);
-    if (command->environment)
-        status = eth_hpp_option_from_environment(set, err);
-    return status != ETH_HPP_OK ? status : command->run(set, argc, argv, err);
+    return command->run(set, argc - rest - 1, argv + rest + 1, err);
 }
 
 int eth_hpp_command_run(const struct eth_hpp_command *command, int argc, char **argv)

@@ -33,6 +33,11 @@ struct eth_hpp_command {
 /* Reads the options, prints the help or runs the command, and logs an error once. */
 int eth_hpp_command_run(const struct eth_hpp_command *command, int argc, char **argv);
 
+/* Is this the task of its Slurm step that says what is wrong for all of them? True outside of
+ * Slurm.
+ */
+bool eth_hpp_command_is_first_task(void);
+
 /* Logs the error once and gives the exit code that belongs to it. */
 int eth_hpp_command_failed(const struct eth_hpp_error *err);
 
