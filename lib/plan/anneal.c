@@ -12,6 +12,7 @@ struct search {
     struct eth_hpp_workshop *shop;
     const struct eth_hpp_solver_options *options;
     struct eth_hpp_draft *draft; /* the one that moves change */
+    int focus;                   /* the group that moves are to change, -1: any */
     uint64_t random;
 };
 
@@ -36,6 +37,8 @@ static double unit(struct search *search)
 
 static struct eth_hpp_draft_group *any_group(struct search *search)
 {
+    if (search->focus >= 0 && search->focus < search->draft->group_count)
+        return &search->draft->groups[search->focus];
     return &search->draft->groups[below(search, search->draft->group_count)];
 }
 
@@ -365,7 +368,7 @@ static bool reshape(struct search *search)
     return group->micro_batch > 0;
 }
 
-/* Some of a group's pipelines become a group of their own, which can then differ. */
+/* Some of a group's pipelines become a group of their own, which the next moves change. */
 static bool split_group(struct search *search)
 {
     struct eth_hpp_draft *draft = search->draft;
@@ -377,6 +380,7 @@ static bool split_group(struct search *search)
     *added = *group;
     added->replicas = 1 + below(search, group->replicas - 1);
     group->replicas -= added->replicas;
+    search->focus = draft->group_count - 1;
     return true;
 }
 
@@ -474,16 +478,49 @@ static bool is_whole(const struct eth_hpp_draft *draft, int layers)
     return draft->group_count > 0;
 }
 
+static bool like_groups(const struct eth_hpp_draft_group *a, const struct eth_hpp_draft_group *b)
+{
+    if (a->micro_batch != b->micro_batch || a->extra_in_flight != b->extra_in_flight ||
+        a->stage_count != b->stage_count)
+        return false;
+    for (int s = 0; s < a->stage_count; s++) {
+        const struct eth_hpp_draft_stage *x = &a->stages[s], *y = &b->stages[s];
+        if (x->layers != y->layers || x->degree != y->degree || x->recompute != y->recompute ||
+            x->part_count != y->part_count ||
+            memcmp(x->parts, y->parts, (size_t)x->part_count * sizeof(x->parts[0])) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Keeps drafts small: what is alike is one group. */
+static void join_like_groups(struct eth_hpp_draft *draft)
+{
+    for (int a = 0; a < draft->group_count; a++)
+        for (int b = draft->group_count - 1; b > a; b--)
+            if (like_groups(&draft->groups[a], &draft->groups[b])) {
+                draft->groups[a].replicas += draft->groups[b].replicas;
+                draft->group_count--;
+                if (b != draft->group_count)
+                    draft->groups[b] = draft->groups[draft->group_count];
+            }
+}
+
 /* One to three moves at a time: some changes only pay together. A move that does not apply spoils
  * the whole change, since it may have stopped half-way. */
 static bool change(struct search *search, int total_weight)
 {
     int turns = below(search, 5);
     turns = turns < 3 ? 1 : turns - 1;
-    for (int i = 0; i < turns; i++)
+    search->focus = -1;
+    for (int i = 0; i < turns; i++) {
+        int before = search->focus;
         if (!make_move(search, total_weight) ||
             !is_whole(search->draft, search->shop->cost->profile->layer_count))
             return false;
+        turns += search->focus != before; /* a new group is yet to become different */
+    }
+    join_like_groups(search->draft);
     return true;
 }
 

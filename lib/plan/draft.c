@@ -27,7 +27,7 @@ enum eth_hpp_status eth_hpp_workshop_init(struct eth_hpp_workshop *shop,
         made.first_free[p + 1] = made.first_free[p] + made.pools.pools[p].node_count;
     if (made.first_free != NULL)
         made.free_gpus = calloc((size_t)made.first_free[made.pools.count], sizeof(*made.free_gpus));
-    if (made.free_gpus == NULL) {
+    if (made.free_gpus == NULL || !eth_hpp_pipeline_remember(&made.evaluator.pipeline)) {
         eth_hpp_workshop_free(&made);
         return eth_hpp_error_memory(err, "the solver");
     }

@@ -10,7 +10,7 @@
 #include "plan/pools.h"
 #include "plan/solver.h"
 
-enum { ETH_HPP_DRAFT_GROUPS = 16, ETH_HPP_DRAFT_STAGES = 96, ETH_HPP_DRAFT_PARTS = 3 };
+enum { ETH_HPP_DRAFT_GROUPS = 16, ETH_HPP_DRAFT_STAGES = 96, ETH_HPP_DRAFT_PARTS = 6 };
 
 struct eth_hpp_draft_stage {
     int layers;

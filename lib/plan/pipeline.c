@@ -1,9 +1,11 @@
 #include "plan/pipeline.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void eth_hpp_pipeline_scratch_free(struct eth_hpp_pipeline_scratch *scratch)
 {
+    free(scratch->remembered);
     free(scratch->arrivals);
     free(scratch->position);
     free(scratch->clock);
@@ -99,10 +101,10 @@ static int advance(struct run *r, int s)
     return i - start;
 }
 
-enum eth_hpp_status eth_hpp_pipeline_run(struct eth_hpp_stage_run *stages, int stage_count,
-                                         int micro_batches, bool blocking,
-                                         struct eth_hpp_pipeline_scratch *scratch, double *end_s,
-                                         struct eth_hpp_error *err)
+static enum eth_hpp_status run_pipeline(struct eth_hpp_stage_run *stages, int stage_count,
+                                        int micro_batches, bool blocking,
+                                        struct eth_hpp_pipeline_scratch *scratch, double *end_s,
+                                        struct eth_hpp_error *err)
 {
     if (!reserve(scratch, stage_count, micro_batches))
         return eth_hpp_error_memory(err, "the simulation of a pipeline");
@@ -140,4 +142,73 @@ enum eth_hpp_status eth_hpp_pipeline_run(struct eth_hpp_stage_run *stages, int s
     for (int s = 0; s < stage_count; s++)
         *end_s = later(*end_s, stages[s].last_end_s);
     return ETH_HPP_OK;
+}
+
+/* ---- remembered runs ---- */
+
+bool eth_hpp_pipeline_remember(struct eth_hpp_pipeline_scratch *scratch)
+{
+    scratch->remembered = calloc(ETH_HPP_REMEMBERED, sizeof(*scratch->remembered));
+    return scratch->remembered != NULL;
+}
+
+static bool same_stage(const struct eth_hpp_stage_run *a, const struct eth_hpp_stage_run *b)
+{
+    return a->forward_s == b->forward_s && a->backward_s == b->backward_s &&
+           a->transfer_s == b->transfer_s && a->in_flight == b->in_flight;
+}
+
+/* The place where a run like this is remembered, if it is (*found); NULL where it cannot be. */
+static struct eth_hpp_remembered_run *find_remembered(struct eth_hpp_pipeline_scratch *scratch,
+                                                      const struct eth_hpp_stage_run *stages,
+                                                      int stage_count, int micro_batches,
+                                                      bool *found)
+{
+    uint64_t hash = (uint64_t)micro_batches;
+    if (scratch->remembered == NULL || stage_count > ETH_HPP_REMEMBERED_STAGES)
+        return NULL;
+    for (int s = 0; s < stage_count; s++) {
+        const double numbers[] = {stages[s].forward_s, stages[s].backward_s, stages[s].transfer_s,
+                                  stages[s].in_flight};
+        if (stages[s].order != NULL)
+            return NULL;
+        for (int i = 0; i < 4; i++) {
+            uint64_t bits;
+            memcpy(&bits, &numbers[i], sizeof(bits));
+            hash = (hash ^ bits) * 0x9e3779b97f4a7c15u;
+            hash ^= hash >> 29;
+        }
+    }
+    struct eth_hpp_remembered_run *run = &scratch->remembered[hash % ETH_HPP_REMEMBERED];
+    *found = run->stage_count == stage_count && run->micro_batches == micro_batches;
+    for (int s = 0; *found && s < stage_count; s++)
+        *found = same_stage(&run->stages[s], &stages[s]);
+    return run;
+}
+
+enum eth_hpp_status eth_hpp_pipeline_run(struct eth_hpp_stage_run *stages, int stage_count,
+                                         int micro_batches, bool blocking,
+                                         struct eth_hpp_pipeline_scratch *scratch, double *end_s,
+                                         struct eth_hpp_error *err)
+{
+    bool found = false;
+    struct eth_hpp_remembered_run *run =
+        blocking ? NULL : find_remembered(scratch, stages, stage_count, micro_batches, &found);
+    if (found) {
+        for (int s = 0; s < stage_count; s++) {
+            stages[s].last_start_s = run->stages[s].last_start_s;
+            stages[s].last_end_s = run->stages[s].last_end_s;
+        }
+        *end_s = run->end_s;
+        return ETH_HPP_OK;
+    }
+    enum eth_hpp_status status =
+        run_pipeline(stages, stage_count, micro_batches, blocking, scratch, end_s, err);
+    if (status == ETH_HPP_OK && run != NULL) {
+        run->stage_count = stage_count;
+        run->micro_batches = micro_batches;
+        run->end_s = *end_s;
+        memcpy(run->stages, stages, (size_t)stage_count * sizeof(*stages));
+    }
+    return status;
 }

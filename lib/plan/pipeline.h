@@ -16,8 +16,17 @@ struct eth_hpp_stage_run {
     double last_start_s, last_end_s; /* of the last backward */
 };
 
+/* A run that is remembered: pipelines of up to so many stages, found by their numbers. */
+enum { ETH_HPP_REMEMBERED = 1024, ETH_HPP_REMEMBERED_STAGES = 12 };
+struct eth_hpp_remembered_run {
+    int stage_count, micro_batches; /* 0: empty */
+    double end_s;
+    struct eth_hpp_stage_run stages[ETH_HPP_REMEMBERED_STAGES];
+};
+
 /* Where the times of hand-overs are kept; zeroed at the start, memory is used again. */
 struct eth_hpp_pipeline_scratch {
+    struct eth_hpp_remembered_run *remembered; /* [ETH_HPP_REMEMBERED]; NULL: nothing is */
     double *arrivals;
     int *position;
     double *clock; /* clock, activation channel and gradient channel of each stage */
@@ -25,6 +34,10 @@ struct eth_hpp_pipeline_scratch {
     int stage_room;
 };
 void eth_hpp_pipeline_scratch_free(struct eth_hpp_pipeline_scratch *scratch);
+
+/* From now on remembers runs of 1F1B, for a search that meets the same pipelines again and again.
+ * False when out of memory. */
+bool eth_hpp_pipeline_remember(struct eth_hpp_pipeline_scratch *scratch);
 
 /*
  * Runs the stages' orders: a computation starts when its stage is free and its input has arrived.
