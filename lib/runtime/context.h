@@ -148,4 +148,9 @@ enum eth_hpp_status eth_hpp_optimizer_update(struct eth_hpp_context *context,
                                              const struct eth_hpp_optimizer_options *options,
                                              double *norm, struct eth_hpp_error *err);
 
+/* Compares the replicas of this rank's blocks in some of the steps (replicas.c). Errors: NUMERIC
+ * where they differ. */
+enum eth_hpp_status eth_hpp_replicas_compare(struct eth_hpp_context *context,
+                                             struct eth_hpp_error *err);
+
 #endif

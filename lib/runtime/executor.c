@@ -284,6 +284,8 @@ enum eth_hpp_status eth_hpp_executor_run(struct eth_hpp_context *context,
         status = run_instruction(context, i, optimizer, &measured, err);
     for (int i = 0; status == ETH_HPP_OK && i < executor->program.count; i++)
         status = eth_hpp_executor_wait(context, i, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_replicas_compare(context, err);
     if (status != ETH_HPP_OK)
         return status;
     measured.loss = executor->totals[0] / executor->totals[1];

@@ -10,4 +10,5 @@ libruntime_la_SOURCES = \
 	lib/runtime/handover.c \
 	lib/runtime/optimizer.c \
 	lib/runtime/register.c \
+	lib/runtime/replicas.c \
 	lib/runtime/sync.c

@@ -44,6 +44,8 @@ static const struct eth_hpp_optimizer_options optimizer = {.learning_rate = 0.01
 
 /* ---- a rank ---- */
 
+static struct tiny_model *model_of_rank; /* for what disturbs it */
+
 static void keep_weights(const struct tiny_model *model, struct record *record)
 {
     const struct eth_hpp_assignment *a = model->part;
@@ -71,6 +73,7 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
     if (eth_hpp_context_open(bootstrap, &options, &context, &err) != ETH_HPP_OK)
         eth_hpp_fail(NULL, &err);
     const struct eth_hpp_assignment *a = eth_hpp_get_assignment(context);
+    model_of_rank = &model;
     if (tiny_model_open(&model, context, &err) != ETH_HPP_OK)
         eth_hpp_fail(context, &err);
     run->record->idle[a->rank] = a->idle;
@@ -309,6 +312,32 @@ static void a_loss_that_is_not_finite_stops_all_with_one_line(void **state)
     expect_one_line(&run, "step 2: the loss is not finite", (int[]){1, 1, 1});
 }
 
+/* One replica's weights are changed: the comparison in step 0 finds it. */
+static void drift(const struct eth_hpp_micro_batch *micro_batch, float *kept)
+{
+    (void)kept;
+    if (micro_batch->step == 0 && micro_batch->first_sample == 6)
+        eth_hpp_tensor_weights(model_of_rank->context, (size_t)model_of_rank->tensor_of[3][0])[5] +=
+            1e-3f;
+}
+
+static void replicas_that_drift_apart_are_found(void **state)
+{
+    (void)state;
+    struct run run = {.ranks = 2, .disturb = drift};
+    struct ranks_result result;
+    if (ranks_in_valgrind())
+        skip();
+    run_plan(&run,
+             PIPELINE(4, 1, STAGE(0, 6, "", WORKER(0, 4))) "," PIPELINE(
+                 2, 2, STAGE(0, 6, "", WORKER(1, 2))),
+             &result);
+    end_run(&run);
+    assert_int_equal(result.exit_code[0], 1);
+    assert_int_equal(result.exit_code[1], 1);
+    assert_int_equal(ranks_log_count(&result, "no longer hold the same weights"), 1);
+}
+
 static void a_plan_for_more_ranks_is_refused(void **state)
 {
     (void)state;
@@ -365,6 +394,7 @@ int main(void)
         cmocka_unit_test(a_rank_killed_in_mid_training_ends_all),
         cmocka_unit_test(a_rank_that_hangs_is_named_with_the_instruction),
         cmocka_unit_test(a_loss_that_is_not_finite_stops_all_with_one_line),
+        cmocka_unit_test(replicas_that_drift_apart_are_found),
         cmocka_unit_test(a_plan_for_more_ranks_is_refused),
         cmocka_unit_test(wrong_registrations_are_refused),
     };

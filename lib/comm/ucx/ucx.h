@@ -133,9 +133,10 @@ enum eth_hpp_status eth_hpp_ucx_group_reduce(void *group, double *values, int co
 /* ---- failures (ucx_failure.c) ---- */
 
 enum eth_hpp_ucx_gravity { /* of several errors, the gravest is the likeliest cause of the others */
-                           ETH_HPP_UCX_LATE,  /* a deadline passed: somebody else's fault */
-                           ETH_HPP_UCX_ERROR, /* a rank says that it cannot go on */
-                           ETH_HPP_UCX_LOST   /* a rank is gone */
+                           ETH_HPP_UCX_LATE,   /* a deadline passed: somebody else's fault */
+                           ETH_HPP_UCX_ERROR,  /* a rank says that it cannot go on */
+                           ETH_HPP_UCX_BROKEN, /* no connection to a rank */
+                           ETH_HPP_UCX_GONE    /* the process of a rank was seen to end */
 };
 
 struct eth_hpp_ucx_notice {
@@ -163,8 +164,7 @@ struct eth_hpp_ucx_failure {
 
 /* Listens for other ranks' notices. */
 void eth_hpp_ucx_failure_open(struct eth_hpp_ucx *ucx);
-void eth_hpp_ucx_failure_lost(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_peer *peer,
-                              const char *why);
+void eth_hpp_ucx_failure_lost(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_peer *peer);
 /* What is due; returns the seconds until the next thing is, or -1. */
 double eth_hpp_ucx_failure_poll(struct eth_hpp_ucx *ucx);
 void eth_hpp_ucx_failure_fail(void *state, const struct eth_hpp_error *error, int exit_code);

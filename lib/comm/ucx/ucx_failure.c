@@ -125,17 +125,25 @@ static void consider(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_notice *n
         deliver(ucx, decider(ucx), notice);
 }
 
-void eth_hpp_ucx_failure_lost(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_peer *peer,
-                              const char *why)
+void eth_hpp_ucx_failure_lost(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_peer *peer)
 {
     struct eth_hpp_ucx_notice notice = {.kind = ETH_HPP_UCX_REPORT,
                                         .origin = ucx->rank,
                                         .blames = peer->rank,
-                                        .gravity = ETH_HPP_UCX_LOST,
+                                        .gravity = ETH_HPP_UCX_GONE,
                                         .exit_code = ETH_HPP_EXIT_FAILURE};
-    snprintf(notice.text, sizeof(notice.text),
-             "rank %d on %s is lost: %s (killed, crashed, or left without eth_hpp_finalize)",
-             peer->rank, peer->host, why);
+    if (peer->ended) {
+        snprintf(notice.text, sizeof(notice.text),
+                 "rank %d on %s is lost: its process has ended (killed, crashed, or left without "
+                 "eth_hpp_finalize)",
+                 peer->rank, peer->host);
+    } else {
+        notice.gravity = ETH_HPP_UCX_BROKEN;
+        snprintf(notice.text, sizeof(notice.text),
+                 "rank %d on %s is lost: its connection with rank %d on %s broke (%s)", peer->rank,
+                 peer->host, ucx->rank, ucx->peers[ucx->rank].host,
+                 ucs_status_string(peer->broken));
+    }
     consider(ucx, &notice);
 }
 

@@ -173,7 +173,7 @@ static void close_now(struct eth_hpp_ucx_peer *peer)
     peer->endpoint = NULL;
 }
 
-static void lose(struct eth_hpp_ucx_peer *peer, const char *why)
+static void lose(struct eth_hpp_ucx_peer *peer)
 {
     peer->lost = true;
     close_now(peer);
@@ -184,7 +184,7 @@ static void lose(struct eth_hpp_ucx_peer *peer, const char *why)
     /* In the common close ranks leave one after the other; one that is still waited for may not. */
     bool missed = eth_hpp_ucx_cancel_receives(peer->ucx, peer->rank) > 0;
     if (missed || !peer->ucx->closing)
-        eth_hpp_ucx_failure_lost(peer->ucx, peer, why);
+        eth_hpp_ucx_failure_lost(peer->ucx, peer);
 }
 
 void eth_hpp_ucx_peers_poll(struct eth_hpp_ucx *ucx)
@@ -194,12 +194,8 @@ void eth_hpp_ucx_peers_poll(struct eth_hpp_ucx *ucx)
     ucx->trouble = false;
     for (int rank = 0; rank < ucx->size; rank++) {
         struct eth_hpp_ucx_peer *peer = &ucx->peers[rank];
-        if (peer->lost)
-            continue;
-        if (peer->ended)
-            lose(peer, "its process has ended");
-        else if (peer->broken != UCS_OK)
-            lose(peer, ucs_status_string(peer->broken));
+        if (!peer->lost && (peer->ended || peer->broken != UCS_OK))
+            lose(peer);
     }
 }
 
