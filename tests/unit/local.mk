@@ -117,3 +117,6 @@ tests_emulation_libnvidia_ml_la_LDFLAGS = -version-info 1 -rpath /nowhere
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 endif
+
+TESTS += tests/unit/test_manual.sh
+EXTRA_DIST += tests/unit/test_manual.sh
