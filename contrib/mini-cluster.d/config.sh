@@ -120,12 +120,12 @@ write_gres_conf() {
 	} >"$dir/etc/gres.conf"
 }
 
-write_plugstack() {
+plugstack() {
 	if [ -n "$plugin" ]; then
 		echo "required $plugin${launcher:+ launcher=$launcher} site_file=$dir/etc/site.json"
 	else
 		echo "# started without --plugin"
-	fi >"$dir/etc/plugstack.conf"
+	fi
 }
 
 # An uuid that is the same at every start, so that what is cached by it stays valid.

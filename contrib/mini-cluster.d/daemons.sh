@@ -38,10 +38,9 @@ daemons_start() {
 daemon() { # MEMBER COMMAND...
 	local member=$1
 	shift
-	# Daemons close no descriptors but their own: give them none of ours.
-	(umask 022 && cd / && SLURM_CONF=$dir/etc/slurm.conf member_exec "$member" "$@") \
-		</dev/null >>"$dir/log/$1-start.log" 2>&1 9>&- ||
-		die "$1 of $member did not start: $(tail -n 3 "$dir/log/$1-start.log")"
+	(close_descriptors && cd / && SLURM_CONF=$dir/etc/slurm.conf member_exec "$member" "$@") \
+		</dev/null >>"$dir/log/$1-start.log" 2>&1 ||
+		die "$1 of $member did not start: $(tail -qn 3 "$dir/log/$1-start.log" "$dir/log/$1-$member.log" 2>/dev/null)"
 }
 
 nodes_ready() {

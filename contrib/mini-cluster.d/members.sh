@@ -1,6 +1,7 @@
 # Members of a mini-cluster: the login node and the nodes, as namespaces. Sourced by mini-cluster.
 # shellcheck shell=bash
 
+started=() # processes that this command has started and not seen ready
 namespace_flags=(--net --mount --uts --ipc --pid)
 
 # Are namespaces, a private /proc and veth pairs allowed here?
@@ -15,9 +16,21 @@ member_start() { # NAME
 	mkdir -p "$own/tmp" "$own/spool"
 	chmod 1777 "$own/tmp"
 	cat /proc/sys/kernel/random/uuid >"$own/boot_id"
-	setsid unshare "${namespace_flags[@]}" --fork --propagation private \
-		"$parts/member-init" "$dir" "$1" "$checkout" \
-		</dev/null >>"$dir/log/member-$1.log" 2>&1 9>&- &
+	(
+		close_descriptors
+		exec setsid unshare "${namespace_flags[@]}" --fork --kill-child --propagation private \
+			"$parts/member-init" "$dir" "$1" "$checkout" </dev/null >>"$dir/log/member-$1.log" 2>&1
+	) &
+	started+=($!)
+}
+
+# What is to outlive this command keeps nothing of its caller's open: a pipe would never end.
+close_descriptors() {
+	local fd
+	for fd in /proc/self/fd/*; do
+		fd=${fd##*/}
+		[ "$fd" -le 2 ] || [ "$fd" -eq 255 ] || eval "exec $fd>&-"
+	done
 }
 
 member_wait() { # NAME
@@ -45,7 +58,7 @@ member_exec() { # NAME COMMAND...
 	pid=$(member_pid "$name") || die "member $name is not running"
 	# The caller's folder, looked up in the member's own mounts.
 	nsenter --target "$pid" --net --mount --uts --ipc --pid -- \
-		/bin/sh -c 'cd "$0" 2>/dev/null || cd /; exec "$@"' "$PWD" "$@" 9>&-
+		/bin/sh -c 'cd "$0" 2>/dev/null || cd /; exec "$@"' "$PWD" "$@"
 }
 
 # The switch is a bridge in the login node's own network, so that this machine's network is untouched
@@ -87,15 +100,26 @@ shape() { # PID DEVICE RATE
 	in_network "$1" tc qdisc add dev "$2" root tbf rate "$3" burst $burst latency 100ms 2>/dev/null
 }
 
-# Ends a member with everything inside it.
-member_stop() { # NAME
-	local pid
-	pid=$(member_pid "$1") || return 0
-	kill -KILL "$pid"
-	wait_until 10 process_gone "$pid" || die "process $pid (member $1) does not end"
-	rm -f "$dir/run/$1.pid"
+# Ends all members with everything inside them, those too that have just been started.
+members_stop() {
+	[ ${#started[@]} -eq 0 ] || kill -KILL "${started[@]}" 2>/dev/null || true
+	wait_until 10 no_member_left || die "some processes do not end: $(member_processes | xargs)"
 }
 
-process_gone() { # PID
-	[ ! -e "/proc/$1" ]
+no_member_left() {
+	local pids
+	pids=$(member_processes)
+	[ -n "$pids" ] || return 0
+	# shellcheck disable=SC2086 # one word a process
+	kill -KILL $pids 2>/dev/null
+	return 1
+}
+
+# Found by their command lines: there may be no pid file yet, or no more.
+member_processes() {
+	local file
+	for file in $(grep -lzxF -- "$dir" /proc/[0-9]*/cmdline 2>/dev/null); do
+		grep -qz 'member-init$' "$file" 2>/dev/null && [[ $file =~ [0-9]+ ]] && echo "${BASH_REMATCH[0]}"
+	done
+	true
 }

@@ -34,7 +34,7 @@ leftovers() {
 	[[ $output == *"already running"* ]]
 	run mini start
 	[ "$status" -eq 1 ]
-	[[ $output == *"other nodes"* ]]
+	[[ $output == *"other nodes or another plugin"* ]]
 	[ "$(cd / && mini exec -- srun -N2 hostname | sort | xargs)" = "one two" ]
 	[ "$(on_cluster srun -N4 hostname | wc -l)" -eq 4 ]
 	[ "$(ip -o link | grep -c 'switch\|port0')" -eq 0 ]
