@@ -46,6 +46,7 @@ AC_DEFUN([ETH_HPP_WITH_UCX], [
 AC_DEFUN([ETH_HPP_WITH_SLURM], [
     ETH_HPP_ARG_WITH([slurm], [Slurm's headers, for the SPANK plugin])
     have_slurm=no
+    have_spank_prepend=no
     SLURM_CFLAGS=
     AS_IF([test "$with_slurm" != no], [
         AS_CASE([$with_slurm], [/*], [SLURM_CFLAGS="-I$with_slurm/include"])
@@ -53,12 +54,14 @@ AC_DEFUN([ETH_HPP_WITH_SLURM], [
         CPPFLAGS="$CPPFLAGS $SLURM_CFLAGS"
         AC_CHECK_HEADER([slurm/spank.h], [have_slurm=yes], [], [#include <stdint.h>])
         AC_CHECK_DECL([spank_prepend_task_argv],
-            [AC_DEFINE([HAVE_SPANK_PREPEND_TASK_ARGV], [1], [Slurm 23.11 or later])], [],
+            [have_spank_prepend=yes
+             AC_DEFINE([HAVE_SPANK_PREPEND_TASK_ARGV], [1], [Slurm 23.11 or later])], [],
             [#include <stdint.h>
              #include <slurm/spank.h>])
         CPPFLAGS=$eth_hpp_cppflags
     ])
     AC_SUBST([SLURM_CFLAGS])
+    AM_CONDITIONAL([HAVE_SPANK_PREPEND_TASK_ARGV], [test $have_spank_prepend = yes])
     AM_CONDITIONAL([HAVE_SLURM], [test $have_slurm = yes])
     ETH_HPP_RESULT([slurm], [libslurm-dev], [no SPANK plugin])
 ])

@@ -114,6 +114,16 @@ tests_emulation_libnvidia_ml_la_SOURCES = tests/emulation/nvml.c
 tests_emulation_libnvidia_ml_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
 tests_emulation_libnvidia_ml_la_LDFLAGS = -version-info 1 -rpath /nowhere
 
+# The plugin's parts, with Slurm's side of SPANK emulated.
+if HAVE_SLURM
+unit_tests += tests/unit/test_spank
+tests_unit_test_spank_SOURCES = tests/unit/test_spank.c \
+	tests/emulation/spank_double.c tests/emulation/spank_double.h \
+	$(spank_parts)
+tests_unit_test_spank_CPPFLAGS = $(spank_eth_hpp_la_CPPFLAGS)
+tests_unit_test_spank_LDADD = libinventory.la libmodel.la libbase.la $(CMOCKA_LIBS)
+endif
+
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 endif

@@ -1,0 +1,225 @@
+/* The inventory is taken by a child without privileges: drivers may hang or crash, this process may
+ * not. */
+#include "spank/plugin.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    NOBODY =
+        65534, /* the kernel's overflow id: looking a name up could hang in a directory service */
+    OUTPUT_LIMIT = 1 << 20,
+    COMPLAINT_BYTES = 200,
+    REAP_MS = 1000
+};
+
+struct output {
+    int fd; /* -1: closed */
+    char *text;
+    size_t size, limit;
+};
+
+struct child {
+    pid_t pid;
+    struct output out, complaint; /* its standard output and error */
+    char complaint_text[COMPLAINT_BYTES + 1];
+    bool finished, reaped; /* both streams ended in time; the process is gone */
+    int status;            /* as from waitpid, once reaped */
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Between fork and exec: only calls that are safe there, and never a return. */
+static void become_inventory(const int streams[2], char **argv)
+{
+    static char *const environment[] = {(char *)"PATH=/usr/bin:/bin", (char *)"LC_ALL=C", NULL};
+    sigset_t none;
+    int null = open("/dev/null", O_RDONLY);
+    if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(streams[0], STDOUT_FILENO) < 0 ||
+        dup2(streams[1], STDERR_FILENO) < 0)
+        _exit(127);
+    for (int fd = STDERR_FILENO + 1; fd < 1024; fd++)
+        close(fd);
+    sigemptyset(&none);
+    /* setsid: a group of its own, so that what the child starts can be ended with it. */
+    if (setsid() < 0 || sigprocmask(SIG_SETMASK, &none, NULL) != 0 || setgroups(0, NULL) != 0 ||
+        setresgid(NOBODY, NOBODY, NOBODY) != 0 || setresuid(NOBODY, NOBODY, NOBODY) != 0 ||
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || chdir("/") != 0)
+        _exit(126);
+    execve(argv[0], argv, environment);
+    _exit(127);
+}
+
+static void close_pair(int pair[2])
+{
+    close(pair[0]);
+    close(pair[1]);
+}
+
+static enum eth_hpp_status start(char **argv, struct child *child, struct eth_hpp_error *err)
+{
+    int first[2], second[2];
+    if (pipe2(first, O_CLOEXEC) != 0)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot make a pipe: %m");
+    if (pipe2(second, O_CLOEXEC) != 0) {
+        close_pair(first);
+        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot make a pipe: %m");
+    }
+    child->pid = fork();
+    if (child->pid < 0) {
+        close_pair(first);
+        close_pair(second);
+        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot start a process: %m");
+    }
+    if (child->pid == 0)
+        become_inventory((const int[]){first[1], second[1]}, argv);
+    close(first[1]);
+    close(second[1]);
+    child->out.fd = first[0];
+    child->complaint.fd = second[0];
+    return ETH_HPP_OK;
+}
+
+/* Reads once; what is over the limit is read and dropped. At the end of the stream closes it. */
+static void read_some(struct output *output)
+{
+    char surplus[4096];
+    bool full = output->size >= output->limit;
+    char *to = full ? surplus : output->text + output->size;
+    ssize_t n = read(output->fd, to, full ? sizeof(surplus) : output->limit - output->size);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    if (n <= 0) {
+        close(output->fd);
+        output->fd = -1;
+    } else if (!full) {
+        output->size += (size_t)n;
+    }
+}
+
+/* Reads both streams to their end, or until the time is over. */
+static void read_until(struct child *child, double deadline)
+{
+    while (child->out.fd >= 0 || child->complaint.fd >= 0) {
+        struct pollfd streams[2] = {{.fd = child->out.fd, .events = POLLIN},
+                                    {.fd = child->complaint.fd, .events = POLLIN}};
+        double left = deadline - now_s();
+        if (left <= 0 || (poll(streams, 2, (int)(left * 1000) + 1) < 0 && errno != EINTR))
+            return;
+        if (streams[0].revents != 0)
+            read_some(&child->out);
+        if (streams[1].revents != 0)
+            read_some(&child->complaint);
+    }
+    child->finished = true;
+}
+
+/* Ends what is left of the child and collects it, without ever waiting for it blocking. */
+static void reap(struct child *child)
+{
+    struct timespec pause = {.tv_nsec = 5000000};
+    /* A child that closed its streams is about to end by itself. */
+    double deadline = now_s() + (child->finished ? 1e-3 * REAP_MS : 0);
+    for (bool killed = false;;) {
+        pid_t got = waitpid(child->pid, &child->status, WNOHANG);
+        if (got == child->pid || (got < 0 && errno != EINTR)) {
+            child->reaped = got == child->pid;
+            return;
+        }
+        if (now_s() >= deadline) {
+            if (killed)
+                return;
+            kill(-child->pid, SIGKILL);
+            killed = true;
+            deadline = now_s() + 1e-3 * REAP_MS;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* Whether what it printed can be taken. */
+static enum eth_hpp_status judge(struct child *child, const char *launcher, double timeout_s,
+                                 struct eth_hpp_error *err)
+{
+    char *complaint = child->complaint_text;
+    if (!child->finished || !child->reaped)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT,
+                                 "taking the inventory took longer than %g s%s", timeout_s,
+                                 child->reaped ? "" : " and cannot be ended");
+    if (child->out.size >= OUTPUT_LIMIT)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "the inventory is larger than %d bytes",
+                                 OUTPUT_LIMIT);
+    if (WIFSIGNALED(child->status))
+        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%.200s inventory was ended by signal %d",
+                                 launcher, WTERMSIG(child->status));
+    if (WEXITSTATUS(child->status) == 0)
+        return ETH_HPP_OK;
+    complaint[strcspn(complaint, "\n")] = '\0';
+    if (complaint[0] != '\0')
+        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%s", complaint);
+    return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%.200s inventory ended with %d%s", launcher,
+                             WEXITSTATUS(child->status),
+                             WEXITSTATUS(child->status) == 127 ? ": nobody cannot run it" : "");
+}
+
+static void close_stream(struct output *output)
+{
+    if (output->fd >= 0)
+        close(output->fd);
+}
+
+enum eth_hpp_status eth_hpp_child_inventory(const char *launcher, const char *site_file,
+                                            const char *node, double timeout_s, char **text,
+                                            size_t *size, pid_t *stuck_pid,
+                                            struct eth_hpp_error *err)
+{
+    char *argv[] = {(char *)launcher,
+                    (char *)"inventory",
+                    (char *)"--output",
+                    (char *)"-",
+                    (char *)"--node",
+                    (char *)node,
+                    (char *)(site_file != NULL ? "--site-file" : NULL),
+                    (char *)site_file,
+                    NULL};
+    struct child child = {.out = {.text = malloc(OUTPUT_LIMIT + 1), .limit = OUTPUT_LIMIT},
+                          .complaint = {.limit = COMPLAINT_BYTES}};
+    double deadline = now_s() + timeout_s;
+    child.complaint.text = child.complaint_text;
+    if (child.out.text == NULL)
+        return eth_hpp_error_memory(err, "the inventory");
+    enum eth_hpp_status status = start(argv, &child, err);
+    if (status != ETH_HPP_OK)
+        goto fail;
+    read_until(&child, deadline);
+    reap(&child);
+    close_stream(&child.out);
+    close_stream(&child.complaint);
+    if (!child.reaped)
+        *stuck_pid = child.pid;
+    status = judge(&child, launcher, timeout_s, err);
+    if (status != ETH_HPP_OK)
+        goto fail;
+    child.out.text[child.out.size] = '\0';
+    *text = child.out.text;
+    *size = child.out.size;
+    return ETH_HPP_OK;
+fail:
+    free(child.out.text);
+    return status;
+}

@@ -1,0 +1,181 @@
+/* Prolog and epilog: a node's inventory for a job, in a folder that only root can change. */
+#include "spank/plugin.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "inventory/inventory.h"
+
+#define RUN_FOLDER "/run/eth-hpp"
+
+enum { PATH_BYTES = 256, STUCK_PAUSE_S = 600 };
+
+/* The name becomes a file name: letters, digits, '-', '_' and inner dots. */
+static bool is_plain_name(const char *name)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    return name != NULL && name[0] != '\0' && name[0] != '.' && strlen(name) < 128 &&
+           strspn(name, allowed) == strlen(name);
+}
+
+bool eth_hpp_node_inventory_path(uint32_t job, const char *node, char *path, size_t size)
+{
+    return is_plain_name(node) &&
+           snprintf(path, size, RUN_FOLDER "/%u/%s.json", job, node) < (int)size;
+}
+
+/* slurmd names the node to its prolog and epilog; they get no variable from a user but under
+ * SPANK_. */
+static bool job_and_node(spank_t spank, uint32_t *job, const char **node)
+{
+    *node = getenv("SLURMD_NODENAME");
+    if (spank_get_item(spank, S_JOB_ID, job) == ESPANK_SUCCESS && is_plain_name(*node))
+        return true;
+    eth_hpp_log_error("the job or the node of a prolog or epilog is not known");
+    return false;
+}
+
+static bool make_folder(const char *path)
+{
+    struct stat info;
+    /* chmod: users have to reach the files whatever slurmd's umask is. */
+    if ((mkdir(path, 0755) != 0 && errno != EEXIST) || lstat(path, &info) != 0 ||
+        !S_ISDIR(info.st_mode) || info.st_uid != 0 || chmod(path, 0755) != 0) {
+        eth_hpp_log_error("cannot make the folder %s of root's: %m", path);
+        return false;
+    }
+    return true;
+}
+
+/* ---- a driver that hangs ---- */
+
+static void stuck_path(const char *node, char *path, size_t size)
+{
+    snprintf(path, size, RUN_FOLDER "/%s.stuck", node);
+}
+
+/* A process that hangs inside the driver cannot be ended: asking again would leave one more. */
+static bool is_stuck(const char *node)
+{
+    char path[PATH_BYTES];
+    struct stat info;
+    stuck_path(node, path, sizeof(path));
+    return stat(path, &info) == 0 && time(NULL) - info.st_mtime < STUCK_PAUSE_S;
+}
+
+static void note_stuck(const char *node, pid_t pid)
+{
+    char path[PATH_BYTES], text[32];
+    struct eth_hpp_error err;
+    stuck_path(node, path, sizeof(path));
+    int length = snprintf(text, sizeof(text), "%ld\n", (long)pid);
+    if (eth_hpp_file_write(path, text, (size_t)length, 0644, &err) != ETH_HPP_OK)
+        eth_hpp_log_error("%s", err.text);
+}
+
+/* ---- the inventory ---- */
+
+/* An inventory without GPUs that says why. */
+static char *empty_inventory(const char *node, const char *why)
+{
+    struct eth_hpp_inventory inventory = {.source = "none"};
+    char *text = NULL;
+    time_t now = time(NULL);
+    struct tm utc;
+    snprintf(inventory.node, sizeof(inventory.node), "%s", node);
+    snprintf(inventory.why_empty, sizeof(inventory.why_empty), "%.255s", why);
+    if (gmtime_r(&now, &utc) != NULL)
+        strftime(inventory.collected_at, sizeof(inventory.collected_at), "%Y-%m-%dT%H:%M:%SZ",
+                 &utc);
+    return eth_hpp_inventory_print(&inventory, &text, NULL) == ETH_HPP_OK ? text : NULL;
+}
+
+/* What the child printed is taken only where it is a whole, right inventory. */
+static enum eth_hpp_status collect(struct eth_hpp_plugin *plugin, const char *node, char **text,
+                                   size_t *size, struct eth_hpp_error *err)
+{
+    struct eth_hpp_inventory inventory;
+    pid_t stuck = 0;
+    if (plugin->error.status != ETH_HPP_OK) {
+        *err = plugin->error;
+        return err->status;
+    }
+    if (is_stuck(node))
+        return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT,
+                                 "the GPU driver hung less than %d minutes ago and is not asked "
+                                 "again yet",
+                                 STUCK_PAUSE_S / 60);
+    enum eth_hpp_status status = eth_hpp_child_inventory(
+        eth_hpp_option_text(&plugin->site, ETH_HPP_SITE_LAUNCHER),
+        eth_hpp_option_text(&plugin->site, ETH_HPP_SITE_FILE), node,
+        eth_hpp_option_number(&plugin->site, ETH_HPP_SITE_INVENTORY_TIMEOUT), text, size, &stuck,
+        err);
+    if (stuck != 0)
+        note_stuck(node, stuck);
+    if (status != ETH_HPP_OK)
+        return status;
+    status = eth_hpp_inventory_parse("inventory", *text, *size, &inventory, err);
+    if (status != ETH_HPP_OK)
+        free(*text);
+    else
+        eth_hpp_inventory_free(&inventory);
+    return status;
+}
+
+static void write_inventory(struct eth_hpp_plugin *plugin, uint32_t job, const char *node)
+{
+    char path[PATH_BYTES], folder[PATH_BYTES];
+    struct eth_hpp_error err;
+    char *text = NULL;
+    size_t size;
+    snprintf(folder, sizeof(folder), RUN_FOLDER "/%u", job);
+    if (!make_folder(RUN_FOLDER) || !make_folder(folder) ||
+        !eth_hpp_node_inventory_path(job, node, path, sizeof(path)))
+        return;
+    if (collect(plugin, node, &text, &size, &err) != ETH_HPP_OK) {
+        eth_hpp_log_warning("job %u: no inventory of %s: %s", job, node, err.text);
+        text = empty_inventory(node, err.text);
+        size = text != NULL ? strlen(text) : 0;
+    }
+    if (text != NULL && eth_hpp_file_write(path, text, size, 0644, &err) != ETH_HPP_OK)
+        eth_hpp_log_error("job %u: %s", job, err.text);
+    free(text);
+}
+
+void eth_hpp_node_prolog(struct eth_hpp_plugin *plugin, spank_t spank)
+{
+    uint32_t job;
+    const char *node;
+    char *model;
+    /* What the user typed matters here only as asked or not. */
+    if (spank_option_getopt(spank, eth_hpp_plugin_option(ETH_HPP_JOB_MODEL), &model) !=
+        ESPANK_SUCCESS)
+        return;
+    if (job_and_node(spank, &job, &node))
+        write_inventory(plugin, job, node);
+}
+
+void eth_hpp_node_epilog(spank_t spank)
+{
+    uint32_t job;
+    const char *node;
+    char path[PATH_BYTES];
+    if (!job_and_node(spank, &job, &node) ||
+        !eth_hpp_node_inventory_path(job, node, path, sizeof(path)))
+        return;
+    /* Most jobs have none. */
+    if (unlink(path) != 0 && errno != ENOENT)
+        eth_hpp_log_error("cannot remove %s: %m", path);
+    *strrchr(path, '/') = '\0';
+    if (rmdir(path) != 0 && errno != ENOENT && errno != ENOTEMPTY)
+        eth_hpp_log_error("cannot remove %s: %m", path);
+}

@@ -1,0 +1,86 @@
+/*
+ * The SPANK plugin's parts and what they share. Slurm loads the plugin into five kinds of process;
+ * spank_eth_hpp.c hands each hook to the part that is written for that process:
+ *
+ *   submit.c    srun, sbatch, salloc: checks what the user typed before anything is submitted
+ *   step.c      slurmstepd: runs the tasks' command through `eth-hpp launch`, reports dead ranks
+ *   node.c      prolog and epilog: takes the node's inventory, removes it
+ *
+ * No part may end the process, wait without a limit, or (as root) open a path that a user names.
+ */
+#ifndef ETH_HPP_SPANK_PLUGIN_H
+#define ETH_HPP_SPANK_PLUGIN_H
+
+#include <stdint.h>
+
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+
+#include "base/option.h"
+
+/* What an administrator sets in plugstack.conf beside the defaults of the job's options. */
+enum eth_hpp_site_option {
+    ETH_HPP_SITE_LAUNCHER,
+    ETH_HPP_SITE_FILE,
+    ETH_HPP_SITE_INVENTORY_TIMEOUT,
+    ETH_HPP_SITE_OPTIONS
+};
+
+/* The plugin's state in one process. */
+struct eth_hpp_plugin {
+    struct eth_hpp_option_set site; /* by enum eth_hpp_site_option */
+    struct eth_hpp_option_set job;  /* by enum eth_hpp_job_option */
+    bool asked;                     /* --eth-hpp was given */
+    int first_other;                /* index of the first --eth-hpp-NAME given, or -1 */
+    struct eth_hpp_error error;     /* the first thing that went wrong; status OK: nothing */
+};
+
+/* ---- options.c ---- */
+
+/* Makes the state: defaults, then the KEY=VALUE words of plugstack.conf. What is wrong with those
+ * is kept in plugin->error. */
+void eth_hpp_plugin_open(struct eth_hpp_plugin *plugin, int argc, char **argv);
+void eth_hpp_plugin_close(struct eth_hpp_plugin *plugin);
+
+/* Registers --eth-hpp and its companions; `callback` gets the index of the option as its value. */
+int eth_hpp_plugin_register(spank_t spank, spank_opt_cb_f callback);
+
+/* The registered form of an option, as spank_option_getopt wants it. */
+struct spank_option *eth_hpp_plugin_option(enum eth_hpp_job_option index);
+
+/* Stores a given option. On a bad value: keeps the error, which names the option, and returns -1.
+ */
+int eth_hpp_plugin_take(struct eth_hpp_plugin *plugin, int index, const char *text);
+
+/* ---- submit.c ---- */
+
+/* After all options are known: 0, or -1 with one line for the user, and nothing is submitted. */
+int eth_hpp_submit_check(struct eth_hpp_plugin *plugin);
+
+/* ---- node.c ---- */
+
+/* Writes the node's inventory where the job asked for it, and removes it. Failures are logged: a
+ * failing prolog or epilog would drain the node. */
+void eth_hpp_node_prolog(struct eth_hpp_plugin *plugin, spank_t spank);
+void eth_hpp_node_epilog(spank_t spank);
+
+/* The inventory's path of a job on a node; false where the node's name is no plain name. */
+bool eth_hpp_node_inventory_path(uint32_t job, const char *node, char *path, size_t size);
+
+/* ---- child.c ---- */
+
+/* Runs `launcher inventory` for the node as nobody, for at most `timeout_s` seconds, and gives back
+ * what it printed (freed by the caller). Errors: what went wrong, in words for the inventory;
+ * TIMEOUT: it hangs, and could not be ended where *stuck_pid is not 0. */
+enum eth_hpp_status eth_hpp_child_inventory(const char *launcher, const char *site_file,
+                                            const char *node, double timeout_s, char **text,
+                                            size_t *size, pid_t *stuck_pid,
+                                            struct eth_hpp_error *err);
+
+/* ---- step.c ---- */
+
+/* In the task's own process, as the user, before its program starts: 0, or -1 and it never does. */
+int eth_hpp_step_task_init(struct eth_hpp_plugin *plugin, spank_t spank);
+void eth_hpp_step_task_exit(const struct eth_hpp_plugin *plugin, spank_t spank);
+
+#endif

@@ -1,0 +1,166 @@
+/* The plugin in slurmstepd, against a double of Slurm's side: what the cluster tests cannot reach.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "config.h"
+#include "spank/plugin.h"
+#include "tests/emulation/spank_double.h"
+
+static char program[] = "./train", argument[] = "--steps=3";
+
+static int fresh_step(void **state)
+{
+    (void)state;
+    spank_double = (struct spank_double){.context = S_CTX_REMOTE,
+                                         .job = 77,
+                                         .step = 0,
+                                         .rank = 5,
+                                         .argv = {program, argument},
+                                         .argc = 2};
+    spank_setenv(NULL, "SLURMD_NODENAME", "gpu017", 1);
+    return 0;
+}
+
+static int end_step(void **state)
+{
+    (void)state;
+    return slurm_spank_exit(NULL, 0, NULL);
+}
+
+static void open_plugin(int words, char **plugstack)
+{
+    assert_int_equal(slurm_spank_init(NULL, words, plugstack), ESPANK_SUCCESS);
+}
+
+static void the_task_runs_through_the_launcher(void **state)
+{
+    (void)state;
+    char launcher[] = "launcher=/opt/eth-hpp", batch[] = "global_batch=64", seq[] = "seq=99";
+    open_plugin(3, (char *[]){launcher, batch, seq});
+    spank_setenv(NULL, "ETH_HPP_SEQ", "100", 1);
+    spank_setenv(NULL, "ETH_HPP_DTYPE", "fp32", 1);
+    spank_setenv(NULL, "ETH_HPP_INVENTORY", "/etc/shadow", 1);
+    assert_int_equal(spank_double_give("eth-hpp", "gpt2"), 0);
+    assert_int_equal(spank_double_give("eth-hpp-dtype", "bf16"), 0);
+    assert_int_equal(spank_double_give("eth-hpp-verbose", ""), 0);
+    assert_int_equal(slurm_spank_task_init(NULL, 0, NULL), 0);
+    assert_string_equal(spank_double_variable("ETH_HPP_MODEL"), "gpt2");
+    assert_string_equal(spank_double_variable("ETH_HPP_GLOBAL_BATCH"), "64");
+    assert_string_equal(spank_double_variable("ETH_HPP_SEQ"), "100");
+    assert_string_equal(spank_double_variable("ETH_HPP_DTYPE"), "bf16");
+    assert_string_equal(spank_double_variable("ETH_HPP_VERBOSE"), "yes");
+    assert_null(spank_double_variable("ETH_HPP_INVENTORY"));
+#ifndef HAVE_SPANK_PREPEND_TASK_ARGV
+    assert_string_equal(spank_double_variable("ETH_HPP_STEP_LAUNCHER"), "/opt/eth-hpp");
+    assert_string_equal(spank_double_variable("ETH_HPP_STEP_COMMAND"), "./train");
+    assert_string_equal(spank_double.argv[1], "--steps=3");
+#endif
+}
+
+static void other_steps_are_untouched(void **state)
+{
+    (void)state;
+    const uint32_t steps[] = {SLURM_BATCH_SCRIPT, SLURM_INTERACTIVE_STEP, SLURM_EXTERN_CONT};
+    open_plugin(0, NULL);
+    spank_double_give("eth-hpp", "gpt2");
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        spank_double.step = steps[i];
+        spank_double.exit_status = 9;
+        assert_int_equal(slurm_spank_task_init(NULL, 0, NULL), 0);
+        assert_int_equal(slurm_spank_task_exit(NULL, 0, NULL), 0);
+    }
+    assert_ptr_equal(spank_double.argv[0], program);
+    assert_int_equal(spank_double.variable_count, 1);
+    assert_string_equal(spank_double.log, "");
+}
+
+static void a_step_that_did_not_ask_is_untouched(void **state)
+{
+    (void)state;
+    open_plugin(0, NULL);
+    assert_int_equal(slurm_spank_task_init(NULL, 0, NULL), 0);
+    assert_ptr_equal(spank_double.argv[0], program);
+    assert_int_equal(spank_double.variable_count, 1);
+}
+
+/* srun checks too, but slurmstepd cannot know that it was an honest srun. */
+static void a_bad_value_that_reaches_the_node_fails_the_task(void **state)
+{
+    (void)state;
+    open_plugin(0, NULL);
+    spank_double_give("eth-hpp", "gpt2");
+    assert_int_equal(spank_double_give("eth-hpp-global-batch", "-1\nforged"), 0);
+    assert_int_equal(slurm_spank_task_init(NULL, 0, NULL), -1);
+    assert_non_null(strstr(spank_double.log, "eth-hpp: --eth-hpp-global-batch: must be a whole"));
+    assert_ptr_equal(spank_double.argv[0], program);
+}
+
+static void only_a_signal_that_is_news_is_reported(void **state)
+{
+    (void)state;
+    open_plugin(0, NULL);
+    spank_double_give("eth-hpp", "gpt2");
+    spank_double.exit_status = 3 << 8;
+    slurm_spank_task_exit(NULL, 0, NULL);
+    spank_double.exit_status = 15;
+    slurm_spank_task_exit(NULL, 0, NULL);
+    assert_string_equal(spank_double.log, "");
+    spank_double.exit_status = 11 | 0x80;
+    slurm_spank_task_exit(NULL, 0, NULL);
+    assert_ptr_equal(strstr(spank_double.log, "eth-hpp: rank 5 on "), spank_double.log);
+    assert_non_null(strstr(spank_double.log, "signal 11 (Segmentation fault), core dumped\n"));
+}
+
+static void a_node_name_cannot_lead_out_of_the_folder(void **state)
+{
+    (void)state;
+    char path[64];
+    assert_true(eth_hpp_node_inventory_path(7, "gpu-01.rack_2", path, sizeof(path)));
+    assert_string_equal(path, "/run/eth-hpp/7/gpu-01.rack_2.json");
+    assert_false(eth_hpp_node_inventory_path(7, "../x", path, sizeof(path)));
+    assert_false(eth_hpp_node_inventory_path(7, "a/b", path, sizeof(path)));
+    assert_false(eth_hpp_node_inventory_path(7, "", path, sizeof(path)));
+    assert_false(eth_hpp_node_inventory_path(7, NULL, path, sizeof(path)));
+    assert_false(eth_hpp_node_inventory_path(7, "n1", path, 8));
+}
+
+static void a_refused_registration_is_an_error(void **state)
+{
+    (void)state;
+    spank_double.register_result = ESPANK_BAD_ARG;
+    assert_int_equal(slurm_spank_init(NULL, 0, NULL), ESPANK_BAD_ARG);
+}
+
+static void slurmd_itself_gets_no_options(void **state)
+{
+    (void)state;
+    spank_double.context = S_CTX_SLURMD;
+    open_plugin(0, NULL);
+    assert_int_equal(spank_double.option_count, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_task_runs_through_the_launcher, fresh_step, end_step),
+        cmocka_unit_test_setup_teardown(other_steps_are_untouched, fresh_step, end_step),
+        cmocka_unit_test_setup_teardown(a_step_that_did_not_ask_is_untouched, fresh_step, end_step),
+        cmocka_unit_test_setup_teardown(a_bad_value_that_reaches_the_node_fails_the_task,
+                                        fresh_step, end_step),
+        cmocka_unit_test_setup_teardown(only_a_signal_that_is_news_is_reported, fresh_step,
+                                        end_step),
+        cmocka_unit_test_setup_teardown(a_node_name_cannot_lead_out_of_the_folder, fresh_step,
+                                        end_step),
+        cmocka_unit_test_setup_teardown(a_refused_registration_is_an_error, fresh_step, end_step),
+        cmocka_unit_test_setup_teardown(slurmd_itself_gets_no_options, fresh_step, end_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
