@@ -5,5 +5,7 @@ EXTRA_DIST += \
 	tests/cluster/cluster.bats \
 	tests/cluster/helpers.bash \
 	tests/cluster/mini_cluster.bats \
+	tests/cluster/plugin.bats \
 	tests/cluster/pmix_exchange.c \
-	tests/cluster/setup_suite.bash
+	tests/cluster/setup_suite.bash \
+	tests/emulation/launcher

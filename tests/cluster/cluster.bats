@@ -41,7 +41,7 @@ node4 gpu:T4:2" ]
 }
 
 @test "a heterogeneous job is one PMIx world" {
-	run on_cluster srun --quiet -p new -N2 --ntasks-per-node=2 : -p old -N1 --ntasks-per-node=1 ./pmix_exchange
+	run on_cluster_het 10 srun --quiet -p new -N2 --ntasks-per-node=2 : -p old -N1 --ntasks-per-node=1 ./pmix_exchange
 	[ "$status" -eq 0 ]
 	[ "${lines[4]}" = "rank 4 on node3" ]
 	[ ${#lines[@]} -eq 5 ]

@@ -4,8 +4,7 @@
 load helpers
 
 setup_suite() {
-	mini_cluster start
-
+	mini_cluster start --plugin "$PLUGIN" --launcher "$ETH_HPP_PREFIX/bin/eth-hpp"
 	mkdir -p "$TEST_WORK"
 	compile pmix_exchange pmix
 }
