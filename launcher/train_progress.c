@@ -65,11 +65,11 @@ void eth_hpp_progress_close(struct eth_hpp_progress *progress)
 
 /* ---- one step ---- */
 
-/* What is left of a step beside computing, sums and the optimizer: waiting for other stages. */
+/* The share of all computing GPUs' time in which they do not compute. */
 static double bubble_share(const struct eth_hpp_metrics *m)
 {
-    double waiting = m->step_s - m->busy_s - m->sync_exposed_s - m->optimizer_s;
-    return m->step_s > 0 && waiting > 0 ? waiting / m->step_s : 0;
+    double idle = 1 - m->mean_busy_s / m->step_s;
+    return idle > 0 ? idle : 0;
 }
 
 static void put_number(struct json_object **line, const char *key, double value)
@@ -90,6 +90,7 @@ static enum eth_hpp_status write_metrics(struct eth_hpp_progress *p,
     put_number(&line, "samples", p->plan->global_batch);
     put_number(&line, "step_s", m->step_s);
     put_number(&line, "predicted_step_s", p->plan->predicted.step_s);
+    put_number(&line, "bubble_fraction", bubble_share(m));
     put_number(&line, "busy_s", m->busy_s);
     put_number(&line, "sync_exposed_s", m->sync_exposed_s);
     put_number(&line, "optimizer_s", m->optimizer_s);

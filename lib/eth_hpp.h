@@ -201,6 +201,7 @@ struct eth_hpp_metrics {
     double gradient_norm;  /* before clipping */
     double step_s;         /* this step on this rank */
     double busy_s;         /* of it, in forward and backward */
+    double mean_busy_s;    /* the same, the mean over all ranks that are not idle */
     double sync_exposed_s; /* of it, waiting for gradient sums after the last backward */
     double optimizer_s;
     size_t peak_bytes; /* of the rank's arena so far */

@@ -67,8 +67,8 @@ struct eth_hpp_executor {
     double *forward_s;         /* emulated, [layers of the stage]; NULL: nothing is emulated */
 
     /* of the step that runs */
-    double totals[2]; /* loss and targets, of this rank and then of all */
-    double squares;   /* the same of the gradients */
+    double totals[2];           /* loss and targets, of this rank and then of all */
+    double squares_and_busy[2]; /* the same of the gradients' squares and of busy_s */
     bool last_backward;
     int syncs_started; /* instructions before this one have been looked at */
     double backward_start, backward_end;
@@ -140,7 +140,7 @@ enum eth_hpp_status eth_hpp_sync_passed(struct eth_hpp_context *context, int lay
 enum eth_hpp_status eth_hpp_sync_wait(struct eth_hpp_context *context, struct eth_hpp_error *err);
 enum eth_hpp_status eth_hpp_sync_loss(struct eth_hpp_context *context, int i,
                                       struct eth_hpp_error *err);
-/* The global sum of squares into executor.squares. */
+/* The global sum of squares, and of busy seconds, into executor.squares_and_busy. */
 enum eth_hpp_status eth_hpp_sync_norm(struct eth_hpp_context *context, int i,
                                       struct eth_hpp_error *err);
 /* *norm: of the mean gradient, before clipping. */

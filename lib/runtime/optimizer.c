@@ -20,7 +20,7 @@ enum eth_hpp_status eth_hpp_optimizer_update(struct eth_hpp_context *context,
     struct eth_hpp_kernels *kernels = context->kernels;
     const struct eth_hpp_parameters *parameters = &context->parameters;
     const double targets = context->executor.totals[1];
-    const double mean_norm = sqrt(context->executor.squares) / targets;
+    const double mean_norm = sqrt(context->executor.squares_and_busy[0]) / targets;
     struct eth_hpp_adamw settings = {
         .learning_rate = options->learning_rate,
         .beta1 = options->beta1,

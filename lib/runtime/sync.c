@@ -74,10 +74,11 @@ enum eth_hpp_status eth_hpp_sync_norm(struct eth_hpp_context *context, int i,
                                          context->parameters.gradients + block->offset,
                                          executor->norm);
     }
-    enum eth_hpp_status status = kernels->ops->to_host(kernels->state, &executor->squares,
+    enum eth_hpp_status status = kernels->ops->to_host(kernels->state, executor->squares_and_busy,
                                                        executor->norm, sizeof(double), err);
+    executor->squares_and_busy[1] = executor->busy_s; /* all backwards are done */
     if (status == ETH_HPP_OK)
-        status = eth_hpp_comm_group_reduce(context->active, &executor->squares, 1,
+        status = eth_hpp_comm_group_reduce(context->active, executor->squares_and_busy, 2,
                                            ETH_HPP_REDUCE_SUM, &executor->requests[i], err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_executor_wait(context, i, err);
