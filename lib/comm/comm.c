@@ -62,9 +62,9 @@ void eth_hpp_comm_close(struct eth_hpp_comm *comm)
     free(comm);
 }
 
-void eth_hpp_comm_fail(struct eth_hpp_comm *comm, const struct eth_hpp_error *error, int exit_code)
+bool eth_hpp_comm_fail(struct eth_hpp_comm *comm, const struct eth_hpp_error *error, int exit_code)
 {
-    comm->ops->fail(comm->state, error, exit_code);
+    return comm->ops->fail(comm->state, error, exit_code);
 }
 
 enum eth_hpp_status eth_hpp_comm_send(struct eth_hpp_comm *comm, const void *data, size_t size,

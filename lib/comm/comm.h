@@ -34,7 +34,7 @@ struct eth_hpp_comm_ops {
     bool (*test)(struct eth_hpp_request *request);
     enum eth_hpp_status (*wait)(struct eth_hpp_request *request, double timeout_s,
                                 struct eth_hpp_error *err);
-    void (*fail)(void *state, const struct eth_hpp_error *error, int exit_code);
+    bool (*fail)(void *state, const struct eth_hpp_error *error, int exit_code);
     void (*close)(void *state);
 };
 
@@ -58,9 +58,11 @@ enum eth_hpp_status eth_hpp_comm_create(const struct eth_hpp_comm_ops *ops, void
 /* This rank cannot go on: tells all others, whose waits then return PEER and whose processes end
  * with exit_code within seconds even if they never wait again. Of all the errors that one failure
  * causes on many ranks one line is logged, on one rank. NULL for `error`: nothing is logged.
- * Returns when the others are told (after some seconds at most); the caller then ends its process
- * with exit_code. */
-void eth_hpp_comm_fail(struct eth_hpp_comm *comm, const struct eth_hpp_error *error, int exit_code);
+ * Returns when the others are told and have ended, after some seconds at most; the caller then ends
+ * its process with exit_code. True on one rank where others have not ended, since their processes
+ * are stopped or stuck in the kernel: the caller should have them killed by whoever started them.
+ */
+bool eth_hpp_comm_fail(struct eth_hpp_comm *comm, const struct eth_hpp_error *error, int exit_code);
 
 /* Starts a transfer between this rank and another. The memory stays untouched until the request is
  * done. Messages between two ranks with one tag arrive in order; a tag names the queue and kind,

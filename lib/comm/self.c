@@ -86,14 +86,15 @@ static enum eth_hpp_status self_wait(struct eth_hpp_request *request, double tim
     return ETH_HPP_OK;
 }
 
-static void self_fail(void *state, const struct eth_hpp_error *error, int exit_code)
+static bool self_fail(void *state, const struct eth_hpp_error *error, int exit_code)
 {
     const struct eth_hpp_bootstrap_place *place = state;
     (void)exit_code;
-    if (error == NULL)
-        return;
-    eth_hpp_log_set_origin("");
-    eth_hpp_log_error("rank %d on %s: %s", place->rank, place->host, error->text);
+    if (error != NULL) {
+        eth_hpp_log_set_origin("");
+        eth_hpp_log_error("rank %d on %s: %s", place->rank, place->host, error->text);
+    }
+    return false;
 }
 
 static const struct eth_hpp_comm_ops self_ops = {

@@ -258,20 +258,28 @@ void eth_hpp_finalize(struct eth_hpp_context *context)
     free(context);
 }
 
+/* Processes that are stopped, or stuck in the kernel, end by no message: Slurm kills them. */
+static void end_stragglers(int exit_code)
+{
+    struct eth_hpp_bootstrap *bootstrap;
+    if (eth_hpp_bootstrap_open(&bootstrap, NULL) == ETH_HPP_OK)
+        eth_hpp_bootstrap_abort(bootstrap, exit_code, "eth-hpp: a rank does not end");
+}
+
 void eth_hpp_abort(struct eth_hpp_context *context, int exit_code)
 {
-    if (context != NULL)
-        eth_hpp_comm_fail(context->comm, NULL, exit_code);
+    if (context != NULL && eth_hpp_comm_fail(context->comm, NULL, exit_code))
+        end_stragglers(exit_code);
     _exit(exit_code);
 }
 
 void eth_hpp_fail(struct eth_hpp_context *context, const struct eth_hpp_error *error)
 {
     int exit_code = eth_hpp_error_exit_code(error->status);
-    if (context != NULL)
-        eth_hpp_comm_fail(context->comm, error, exit_code);
-    else if (!told_elsewhere)
+    if (context == NULL && !told_elsewhere)
         eth_hpp_log_error("%s", error->text);
+    else if (context != NULL && eth_hpp_comm_fail(context->comm, error, exit_code))
+        end_stragglers(exit_code);
     _exit(exit_code);
 }
 

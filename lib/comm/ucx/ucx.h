@@ -35,6 +35,8 @@ struct eth_hpp_ucx_message {
     int peer;     /* -1: any */
     bool receive;
     size_t size;
+    bool starting; /* UCX has not returned from taking the receive */
+    ucs_status_t early_status;
     /* Called once, perhaps before send or receive return: must not start messages. */
     void (*done)(struct eth_hpp_ucx_message *message, ucs_status_t status);
 };
@@ -62,6 +64,7 @@ struct eth_hpp_ucx_peer {
     ucp_ep_h endpoint;   /* made at the first message */
     ucs_status_t broken; /* what UCX said of it; OK: nothing */
     bool lost;
+    bool silent;             /* did not answer a report */
     int pid, pid_descriptor; /* of a process of this machine, to notice its end at once; or -1 */
     bool ended;              /* that process has */
 };
@@ -156,7 +159,9 @@ struct eth_hpp_ucx_failure {
     struct eth_hpp_ucx_notice notice, incoming;
     struct eth_hpp_ucx_message listener;
     bool arrived;
-    int sending;           /* decisions under way */
+    int sending;           /* notices under way */
+    int others;            /* ranks that are not lost */
+    bool decided;          /* by this rank */
     double deadline;       /* noticed: when this rank decides by itself; ended: when it leaves */
     bool waiting, give_up; /* the program's thread; it is to end its wait */
     int waited_for;        /* whom its last wait was too long for */
@@ -165,9 +170,11 @@ struct eth_hpp_ucx_failure {
 /* Listens for other ranks' notices. */
 void eth_hpp_ucx_failure_open(struct eth_hpp_ucx *ucx);
 void eth_hpp_ucx_failure_lost(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_peer *peer);
+/* A rank is no longer there. */
+void eth_hpp_ucx_failure_left(struct eth_hpp_ucx *ucx);
 /* What is due; returns the seconds until the next thing is, or -1. */
 double eth_hpp_ucx_failure_poll(struct eth_hpp_ucx *ucx);
-void eth_hpp_ucx_failure_fail(void *state, const struct eth_hpp_error *error, int exit_code);
+bool eth_hpp_ucx_failure_fail(void *state, const struct eth_hpp_error *error, int exit_code);
 
 /* ---- the whole ---- */
 
@@ -180,6 +187,7 @@ struct eth_hpp_ucx {
     struct eth_hpp_ucx_group *ready;
     struct eth_hpp_ucx_group *everyone;
     bool trouble;        /* a peer is broken or has ended */
+    atomic_bool failing; /* the program's thread ends the process */
     atomic_bool closing; /* this rank waits for nothing but the common close */
 
     int epoll, wake; /* descriptors */

@@ -14,10 +14,10 @@
 #include "base/log.h"
 #include "comm/ucx/ucx.h"
 
-#define COLLECT_S  0.3  /* for reports of other ranks about the same failure */
-#define PATIENCE_S 10.0 /* for the decision of another rank */
-#define FLUSH_S    2.0  /* for telling the others */
-#define GRACE_S    5.0  /* for the program to end by itself once the job has failed */
+#define COLLECT_S  0.2 /* for reports of other ranks about the same failure */
+#define PATIENCE_S 5.0 /* for the decision of another rank */
+#define FLUSH_S    2.0 /* for telling the others */
+#define GRACE_S    5.0 /* for the program to end by itself once the job has failed */
 
 /* A notice on its way to another rank. */
 struct delivery {
@@ -66,7 +66,7 @@ static void deliver_step(struct eth_hpp_ucx_message *message, ucs_status_t statu
 static int decider(const struct eth_hpp_ucx *ucx)
 {
     int rank = 0;
-    while (rank < ucx->rank && ucx->peers[rank].lost)
+    while (rank < ucx->rank && (ucx->peers[rank].lost || ucx->peers[rank].silent))
         rank++;
     return rank;
 }
@@ -108,6 +108,16 @@ static bool is_nearer(const struct eth_hpp_ucx_failure *failure,
            notice->origin == failure->notice.blames;
 }
 
+/* To the rank that decides, or to a decision. */
+static void pass_on(struct eth_hpp_ucx *ucx)
+{
+    const int rank = decider(ucx);
+    set_state(ucx, ETH_HPP_UCX_NOTICED,
+              eth_hpp_ucx_now() + (rank == ucx->rank ? COLLECT_S : PATIENCE_S));
+    if (rank != ucx->rank)
+        deliver(ucx, rank, &ucx->failure.notice);
+}
+
 /* An error was noticed here, or another rank reports one. */
 static void consider(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_notice *notice)
 {
@@ -120,9 +130,7 @@ static void consider(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_notice *n
     pthread_mutex_unlock(&ucx->mutex);
     if (decides && notice->gravity == ETH_HPP_UCX_LATE)
         ask_to_give_up(ucx, notice->blames);
-    set_state(ucx, ETH_HPP_UCX_NOTICED, eth_hpp_ucx_now() + (decides ? COLLECT_S : PATIENCE_S));
-    if (!decides)
-        deliver(ucx, decider(ucx), notice);
+    pass_on(ucx);
 }
 
 void eth_hpp_ucx_failure_lost(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_peer *peer)
@@ -156,6 +164,7 @@ static void decide(struct eth_hpp_ucx *ucx)
     }
     pthread_mutex_lock(&ucx->mutex);
     notice->kind = ETH_HPP_UCX_END;
+    ucx->failure.decided = true;
     pthread_mutex_unlock(&ucx->mutex);
     for (int rank = 0; rank < ucx->size; rank++)
         if (rank != ucx->rank && !ucx->peers[rank].lost)
@@ -179,6 +188,7 @@ static void hear_next(struct eth_hpp_ucx *ucx)
 
 void eth_hpp_ucx_failure_open(struct eth_hpp_ucx *ucx)
 {
+    ucx->failure.others = ucx->size - 1;
     hear_next(ucx);
 }
 
@@ -200,6 +210,14 @@ static void hear(struct eth_hpp_ucx *ucx)
     hear_next(ucx);
 }
 
+void eth_hpp_ucx_failure_left(struct eth_hpp_ucx *ucx)
+{
+    pthread_mutex_lock(&ucx->mutex);
+    ucx->failure.others--;
+    pthread_cond_broadcast(&ucx->changed);
+    pthread_mutex_unlock(&ucx->mutex);
+}
+
 double eth_hpp_ucx_failure_poll(struct eth_hpp_ucx *ucx)
 {
     struct eth_hpp_ucx_failure *failure = &ucx->failure;
@@ -210,11 +228,16 @@ double eth_hpp_ucx_failure_poll(struct eth_hpp_ucx *ucx)
     double left = failure->deadline - eth_hpp_ucx_now();
     if (left > 0)
         return left;
-    if (failure->state == ETH_HPP_UCX_NOTICED)
+    if (failure->state == ETH_HPP_UCX_ENDED) {
+        if (!ucx->closing && !ucx->failing)
+            _exit(failure->notice.exit_code);
+    } else if (decider(ucx) == ucx->rank) {
         decide(ucx);
-    else if (!ucx->closing)
-        _exit(failure->notice.exit_code);
-    return GRACE_S;
+    } else {
+        ucx->peers[decider(ucx)].silent = true;
+        pass_on(ucx);
+    }
+    return COLLECT_S;
 }
 
 /* ---- an error of the program itself ---- */
@@ -256,7 +279,14 @@ static void submit_report(struct eth_hpp_ucx *ucx, const struct eth_hpp_error *e
     eth_hpp_ucx_submit(ucx, &report->base);
 }
 
-void eth_hpp_ucx_failure_fail(void *state, const struct eth_hpp_error *error, int exit_code)
+/* Waits until the others are told; where this rank has decided, until they have ended too. */
+static bool is_over(const struct eth_hpp_ucx_failure *failure)
+{
+    return failure->state == ETH_HPP_UCX_ENDED &&
+           (failure->decided ? failure->others == 0 : failure->sending == 0);
+}
+
+bool eth_hpp_ucx_failure_fail(void *state, const struct eth_hpp_error *error, int exit_code)
 {
     struct eth_hpp_ucx *ucx = state;
     pthread_mutex_lock(&ucx->mutex);
@@ -266,10 +296,14 @@ void eth_hpp_ucx_failure_fail(void *state, const struct eth_hpp_error *error, in
     if (!known || (error != NULL && error->status != ETH_HPP_ERR_PEER))
         submit_report(ucx, error, exit_code);
 
-    double deadline = eth_hpp_ucx_now() + PATIENCE_S + FLUSH_S;
+    const double deadline = eth_hpp_ucx_now() + 2 * PATIENCE_S + FLUSH_S;
     pthread_mutex_lock(&ucx->mutex);
-    while (ucx->failure.state != ETH_HPP_UCX_ENDED || ucx->failure.sending > 0)
-        if (!eth_hpp_ucx_wait_until(ucx, deadline))
+    ucx->failing = true; /* this thread sees to the end of the process */
+    while (!is_over(&ucx->failure))
+        if (!eth_hpp_ucx_wait_until(ucx, ucx->failure.decided ? ucx->failure.deadline + FLUSH_S
+                                                              : deadline))
             break;
+    const bool stragglers = ucx->failure.decided && ucx->failure.others > 0;
     pthread_mutex_unlock(&ucx->mutex);
+    return stragglers;
 }

@@ -47,6 +47,11 @@ static void received(void *handle, ucs_status_t status, const ucp_tag_recv_info_
     struct eth_hpp_ucx_message *message = user;
     if (status == UCS_OK && info->length != message->size)
         status = UCS_ERR_MESSAGE_TRUNCATED;
+    if (message->starting) { /* called from within ucp_tag_recv_nbx */
+        message->starting = false;
+        message->early_status = status;
+        return;
+    }
     ucp_request_free(handle);
     leave(message, status);
 }
@@ -82,24 +87,28 @@ void eth_hpp_ucx_send(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *messa
 void eth_hpp_ucx_receive(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *message, void *data,
                          size_t size, int peer, enum eth_hpp_ucx_kind kind, uint32_t tag)
 {
-    ucp_tag_recv_info_t info = {.length = size}; /* filled where the data are there already */
+    /* What has come before is told by the callback too: UCX 1.13 fills no recv_info for it. */
     const ucp_request_param_t param = {
         .op_attr_mask =
-            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO,
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
         .cb.recv = received,
         .user_data = message,
-        .recv_info.tag_info = &info,
     };
     enter(ucx, message, size, peer, true);
     if (peer >= 0 && ucx->peers[peer].lost) {
         leave(message, UCS_ERR_CONNECTION_RESET);
         return;
     }
+    message->starting = true;
     ucs_status_ptr_t handle =
         ucp_tag_recv_nbx(ucx->worker, data, size, eth_hpp_ucx_tag(kind, peer < 0 ? 0 : peer, tag),
                          peer < 0 ? KIND_MASK : ~UINT64_C(0), &param);
-    if (handle == NULL && info.length != size)
-        handle = UCS_STATUS_PTR(UCS_ERR_MESSAGE_TRUNCATED);
+    if (UCS_PTR_IS_PTR(handle) && !message->starting) {
+        ucp_request_free(handle);
+        leave(message, message->early_status);
+        return;
+    }
+    message->starting = false;
     started(message, handle);
 }
 

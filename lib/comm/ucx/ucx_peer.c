@@ -176,6 +176,7 @@ static void close_now(struct eth_hpp_ucx_peer *peer)
 static void lose(struct eth_hpp_ucx_peer *peer)
 {
     peer->lost = true;
+    eth_hpp_ucx_failure_left(peer->ucx);
     close_now(peer);
     if (peer->pid_descriptor >= 0) {
         close(peer->pid_descriptor); /* leaves the epoll set with it */
