@@ -45,12 +45,13 @@ enum eth_hpp_calibrate_when { ETH_HPP_CALIBRATE_AUTO, ETH_HPP_CALIBRATE_YES, ETH
 /* Times of this rank's device for the model, emulated where it is: from the cache (AUTO) or
  * measured (YES, or AUTO where nothing fitting is cached), within some seconds. NO, or AUTO where
  * this build cannot measure the device or the model: points 0, and the times are derived then.
- * `most` is the largest micro-batch worth measuring. Errors: UNSUPPORTED (YES, and it cannot be
+ * `need` is the micro-batch up to which times are needed whatever it takes (a given plan's), `most`
+ * the largest one worth measuring. Errors: UNSUPPORTED (YES, and it cannot be
  * measured), MEMORY, or a failure of the device. */
 enum eth_hpp_status eth_hpp_calibrate_device(const struct eth_hpp_model *model, int sequence,
                                              enum eth_hpp_dtype dtype,
-                                             const struct eth_hpp_launch_rank *rank, int most,
-                                             enum eth_hpp_calibrate_when when,
+                                             const struct eth_hpp_launch_rank *rank, int need,
+                                             int most, enum eth_hpp_calibrate_when when,
                                              struct eth_hpp_launch_times *times,
                                              struct eth_hpp_error *err);
 

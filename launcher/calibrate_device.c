@@ -98,16 +98,16 @@ static double bytes_needed(const struct bench *bench, int samples)
 }
 
 /* Doubles the samples until the time is used up, or the memory, or there are enough. */
-static enum eth_hpp_status measure(struct bench *bench, int most, double memory_bytes,
+static enum eth_hpp_status measure(struct bench *bench, int need, int most, double memory_bytes,
                                    struct eth_hpp_launch_times *times, struct eth_hpp_error *err)
 {
     double start = eth_hpp_emulator_now(), last_s = 0;
     *times = (struct eth_hpp_launch_times){0};
     for (int samples = 1; times->points < ETH_HPP_LAUNCH_POINTS_MAX; samples *= 2) {
         double now = eth_hpp_emulator_now();
-        bool enough = samples > most || now - start + 2 * last_s > BUDGET_S ||
-                      bytes_needed(bench, samples) > memory_bytes;
-        if (times->points > 0 && enough)
+        bool enough =
+            samples / 2 >= need && (samples > most || now - start + 2 * last_s > BUDGET_S);
+        if (times->points > 0 && (enough || bytes_needed(bench, samples) > memory_bytes))
             break;
         for (int k = 0; k < ETH_HPP_KINDS; k++) {
             enum eth_hpp_status status =
@@ -152,14 +152,14 @@ enum eth_hpp_status eth_hpp_calibrate_profile(const struct eth_hpp_model *model,
 }
 
 /* What another job left; false where there is nothing that fits. */
-static bool load(const char *path, const char *device, struct eth_hpp_launch_times *times)
+static bool load(const char *path, const char *device, int need, struct eth_hpp_launch_times *times)
 {
     struct eth_hpp_profile profile;
     if (access(path, R_OK) != 0 || eth_hpp_profile_load(path, &profile, NULL) != ETH_HPP_OK)
         return false;
     const struct eth_hpp_times *found = eth_hpp_profile_find_times(&profile, device, 1);
     bool fits = found != NULL && found->points <= ETH_HPP_LAUNCH_POINTS_MAX &&
-                profile.kind_count == ETH_HPP_KINDS;
+                found->samples[found->points - 1] >= need && profile.kind_count == ETH_HPP_KINDS;
     if (fits) {
         *times = (struct eth_hpp_launch_times){.points = found->points,
                                                .optimizer_s_per_parameter =
@@ -211,8 +211,8 @@ static double memory_limit(const struct eth_hpp_launch_rank *rank)
 
 enum eth_hpp_status eth_hpp_calibrate_device(const struct eth_hpp_model *model, int sequence,
                                              enum eth_hpp_dtype dtype,
-                                             const struct eth_hpp_launch_rank *rank, int most,
-                                             enum eth_hpp_calibrate_when when,
+                                             const struct eth_hpp_launch_rank *rank, int need,
+                                             int most, enum eth_hpp_calibrate_when when,
                                              struct eth_hpp_launch_times *times,
                                              struct eth_hpp_error *err)
 {
@@ -225,7 +225,7 @@ enum eth_hpp_status eth_hpp_calibrate_device(const struct eth_hpp_model *model, 
     if (why != NULL || when == ETH_HPP_CALIBRATE_NO)
         return ETH_HPP_OK;
     bool cache = eth_hpp_cache_path(model, sequence, dtype, rank, path, sizeof(path));
-    if (cache && when == ETH_HPP_CALIBRATE_AUTO && load(path, rank->device, times))
+    if (cache && when == ETH_HPP_CALIBRATE_AUTO && load(path, rank->device, need, times))
         return ETH_HPP_OK;
 
     struct bench bench = {.model = model, .sequence = sequence};
@@ -238,7 +238,7 @@ enum eth_hpp_status eth_hpp_calibrate_device(const struct eth_hpp_model *model, 
     if (status != ETH_HPP_OK)
         return status;
     bench.kernels = kernels;
-    status = measure(&bench, most, memory_limit(rank), times, err);
+    status = measure(&bench, need, most, memory_limit(rank), times, err);
     eth_hpp_kernels_destroy(kernels);
     if (status == ETH_HPP_OK && cache)
         save(path, &bench, dtype, rank->device, times);

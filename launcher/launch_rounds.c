@@ -127,6 +127,36 @@ static enum eth_hpp_status meet(struct eth_hpp_launch *l, struct eth_hpp_error *
 
 /* ---- round 2: what it is to be, and how fast devices are ---- */
 
+/* May the worker be run on such a device? Yes where the plan does not note what it was made for. */
+static bool may_run_on(const struct eth_hpp_plan *plan, const struct eth_hpp_worker *worker,
+                       const char *device)
+{
+    for (int n = 0; n < plan->node_count; n++) {
+        const struct eth_hpp_plan_node *node = &plan->nodes[n];
+        if (strcmp(node->name, worker->node) != 0 || worker->gpus[0] >= node->gpus)
+            continue;
+        const char *noted = node->devices[worker->gpus[0]];
+        size_t kind = strcspn(noted, "~"); /* without what calibration found that day */
+        return strlen(device) == kind && strncmp(device, noted, kind) == 0;
+    }
+    return true;
+}
+
+/* The most samples that the given plan may have such a device compute at once. */
+static int largest_share(const struct eth_hpp_launch_job *job, const char *device)
+{
+    int largest = 1;
+    for (int p = 0; job->has_plan && p < job->plan.pipeline_count; p++)
+        for (int s = 0; s < job->plan.pipelines[p].stage_count; s++) {
+            const struct eth_hpp_stage *stage = &job->plan.pipelines[p].stages[s];
+            for (int w = 0; w < stage->worker_count; w++)
+                if (stage->workers[w].samples > largest &&
+                    may_run_on(&job->plan, &stage->workers[w], device))
+                    largest = stage->workers[w].samples;
+        }
+    return largest;
+}
+
 static enum eth_hpp_status prepare(struct eth_hpp_launch *l, struct eth_hpp_launch_times *own,
                                    struct eth_hpp_error *err)
 {
@@ -142,7 +172,8 @@ static enum eth_hpp_status prepare(struct eth_hpp_launch *l, struct eth_hpp_laun
     if (eth_hpp_option_text(l->options, ETH_HPP_JOB_PROFILE) != NULL)
         when = ETH_HPP_CALIBRATE_NO; /* the file has the times */
     status = eth_hpp_calibrate_device(&l->job.model, l->job.sequence_length, l->job.dtype, self,
-                                      l->job.global_batch, when, own, err);
+                                      largest_share(&l->job, self->device), l->job.global_batch,
+                                      when, own, err);
     if (status != ETH_HPP_OK && l->place->size > 1)
         eth_hpp_error_prefix(err, "rank %d on %s", l->place->rank, self->node);
     return status;
