@@ -140,7 +140,7 @@ rank 2 node1 1" ]
 }
 
 @test "a heterogeneous job trains as one" {
-	run on_cluster srun --quiet --mpi=pmix -p new -N1 --ntasks-per-node=2 --gpus-per-node=2 "$eth_hpp" launch --model=gpt2-tiny6 \
+	run on_cluster_het 40 srun --quiet --mpi=pmix -p new -N1 --ntasks-per-node=2 --gpus-per-node=2 "$eth_hpp" launch --model=gpt2-tiny6 \
 		--global-batch=16 -- "$eth_hpp" train --data=text --steps=10 --lr=3e-3 --metrics=het.jsonl : \
 		-p old -N1 --ntasks-per-node=1 --gpus-per-node=1 "$eth_hpp" launch --model=gpt2-tiny6 --global-batch=16 -- \
 		"$eth_hpp" train --data=text --steps=10 --lr=3e-3 --metrics=het.jsonl

@@ -108,6 +108,16 @@ tests_unit_test_calibrate_SOURCES = tests/unit/test_calibrate.c
 tests_unit_test_calibrate_LDADD = $(launcher_libs) $(CMOCKA_LIBS)
 endif
 
+unit_tests += tests/unit/test_exchange
+tests_unit_test_exchange_SOURCES = tests/unit/test_exchange.c
+tests_unit_test_exchange_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
+tests_unit_test_exchange_LDADD = liblauncher.la tests/emulation/libranks.la libbootstrap.la \
+	libbase.la $(CMOCKA_LIBS)
+
+unit_tests += tests/unit/test_progress
+tests_unit_test_progress_SOURCES = tests/unit/test_progress.c
+tests_unit_test_progress_LDADD = liblauncher.la libbase.la $(CMOCKA_LIBS)
+
 # An emulated NVML under the real one's file name; -rpath makes libtool build it shared.
 check_LTLIBRARIES += tests/emulation/libnvidia-ml.la
 tests_emulation_libnvidia_ml_la_SOURCES = tests/emulation/nvml.c

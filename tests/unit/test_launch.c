@@ -9,9 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "launcher/gpu.h"
+#include "launcher/launch.h"
 #include "launcher/node.h"
 
 /* ---- the rank's own GPU ---- */
@@ -128,6 +132,139 @@ static void a_driver_that_hangs_does_not_hang_the_launch(void **state)
     eth_hpp_inventory_free(&inventory);
 }
 
+/* ---- what is to be run ---- */
+
+static enum eth_hpp_status make_job(const char *const *words, const char *plan,
+                                    struct eth_hpp_launch_job *job, struct eth_hpp_error *err)
+{
+    struct eth_hpp_option_set set;
+    struct eth_hpp_launch_rank ranks[2] = {{.node = "a", .device = "T4"},
+                                           {.node = "b", .device = "T4"}};
+    *err = (struct eth_hpp_error){0};
+    assert_int_equal(eth_hpp_option_set_init(&set, eth_hpp_job_options, ETH_HPP_JOB_OPTIONS, err),
+                     ETH_HPP_OK);
+    for (; *words != NULL; words += 2) {
+        int index = eth_hpp_option_find(&set, words[0]);
+        assert_true(index >= 0);
+        assert_int_equal(
+            eth_hpp_option_assign(&set, (size_t)index, words[1], ETH_HPP_FROM_OPTION, err),
+            ETH_HPP_OK);
+    }
+    enum eth_hpp_status status = eth_hpp_launch_job_make(&set, plan, ranks, 2, job, err);
+    eth_hpp_option_set_free(&set);
+    return status;
+}
+
+#define PLAN                                                                                       \
+    "{\"format\":\"eth-hpp-plan\",\"version\":1,\"model\":{\"name\":\"gpt2-tiny6\",\"layers\":8,"  \
+    "\"sequence_length\":32},\"global_batch\":4,\"schedule\":\"1f1b\",\"dtype\":\"fp32\","         \
+    "\"pipelines\":[{\"micro_batch\":4,\"micro_batches\":1,\"stages\":[{\"layers\":[0,8],"         \
+    "\"workers\":[{\"node\":\"a\",\"gpus\":[0],\"samples\":4}]}]}]}"
+
+static void a_job_has_defaults_of_its_model_and_its_gpus(void **state)
+{
+    (void)state;
+    struct eth_hpp_launch_job job;
+    struct eth_hpp_error err;
+    const char *words[] = {"model", "gpt2-tiny6", NULL};
+    assert_int_equal(make_job(words, NULL, &job, &err), ETH_HPP_OK);
+    assert_int_equal(job.sequence_length, 64);
+    assert_int_equal(job.global_batch, 16); /* 8 for each of 2 GPUs */
+    assert_int_equal(job.dtype, ETH_HPP_FP32);
+    assert_string_equal(job.model_argument, "gpt2-tiny6");
+    eth_hpp_launch_job_free(&job);
+}
+
+static void a_given_plan_says_what_the_job_is(void **state)
+{
+    (void)state;
+    struct eth_hpp_launch_job job;
+    struct eth_hpp_error err;
+    const char *words[] = {"global-batch", "4", NULL};
+    assert_int_equal(make_job(words, PLAN, &job, &err), ETH_HPP_OK);
+    assert_true(job.has_plan);
+    assert_int_equal(job.sequence_length, 32);
+    assert_int_equal(job.global_batch, 4);
+    assert_string_equal(job.model.name, "gpt2-tiny6");
+    eth_hpp_launch_job_free(&job);
+}
+
+static void what_a_job_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words[5], *plan, *message;
+        enum eth_hpp_status status;
+    } cases[] = {
+        {{NULL}, NULL, "no model: give --model=MODEL", ETH_HPP_ERR_INPUT},
+        {{"model", "nosuch", NULL}, NULL, "there is no model \"nosuch\"", ETH_HPP_ERR_INPUT},
+        {{"model", "gpt2-tiny6", "seq", "65", NULL},
+         NULL,
+         "--seq=65 is longer than the context of gpt2-tiny6",
+         ETH_HPP_ERR_INPUT},
+        {{"model", "gpt2-tiny6", "dtype", "fp16", NULL},
+         NULL,
+         "--dtype=fp16: the runtime cannot train in it",
+         ETH_HPP_ERR_UNSUPPORTED},
+        {{"seq", "64", NULL}, PLAN, "--seq=64 contradicts the given plan", ETH_HPP_ERR_INPUT},
+        {{"model", "gpt2-tiny24", NULL}, PLAN, "the given plan has 8 layers", ETH_HPP_ERR_INPUT},
+        {{NULL}, "{}", "plan: format", ETH_HPP_ERR_INPUT},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct eth_hpp_launch_job job;
+        struct eth_hpp_error err;
+        assert_int_equal(make_job(cases[i].words, cases[i].plan, &job, &err), cases[i].status);
+        if (strstr(err.text, cases[i].message) == NULL)
+            fail_msg("case %zu: \"%s\" lacks \"%s\"", i, err.text, cases[i].message);
+    }
+}
+
+/* ---- what the program finds ---- */
+
+static void the_plan_is_left_in_a_folder_that_nobody_else_can_write(void **state)
+{
+    (void)state;
+    char base[] = "test_launch.XXXXXX", path[4096], folder[128], *text;
+    size_t size;
+    struct eth_hpp_error err;
+    struct stat info;
+    assert_non_null(mkdtemp(base));
+    setenv("TMPDIR", base, 1);
+    assert_int_equal(eth_hpp_launch_plan_leave("{}", 3, path, sizeof(path), &err), ETH_HPP_OK);
+    assert_int_equal(eth_hpp_file_read(path, 10, &text, &size, &err), ETH_HPP_OK);
+    assert_string_equal(text, "{}");
+    free(text);
+    snprintf(folder, sizeof(folder), "%s/eth-hpp-%u", base, (unsigned)geteuid());
+    assert_int_equal(stat(folder, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0700);
+
+    /* A folder that was laid there by somebody else, or that others can write, is not used. */
+    assert_int_equal(chmod(folder, 0777), 0);
+    assert_int_equal(eth_hpp_launch_plan_leave("{}", 3, path, sizeof(path), &err),
+                     ETH_HPP_ERR_INPUT);
+    assert_non_null(strstr(err.text, "is not a folder of your own"));
+    char command[512];
+    snprintf(command, sizeof(command), "rm -r '%s' && ln -s /tmp '%s'", folder, folder);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(eth_hpp_launch_plan_leave("{}", 3, path, sizeof(path), &err),
+                     ETH_HPP_ERR_INPUT);
+    snprintf(command, sizeof(command), "rm -r '%s'", base);
+    assert_int_equal(system(command), 0);
+    unsetenv("TMPDIR");
+}
+
+static void programs_are_looked_for_as_exec_does(void **state)
+{
+    (void)state;
+    struct eth_hpp_error err;
+    assert_int_equal(eth_hpp_launch_program_check("sh", &err), ETH_HPP_OK);
+    assert_int_equal(eth_hpp_launch_program_check("/bin/sh", &err), ETH_HPP_OK);
+    assert_int_equal(eth_hpp_launch_program_check("nosuchprogram", &err), ETH_HPP_ERR_INPUT);
+    assert_non_null(strstr(err.text, "no such program on the PATH"));
+    assert_int_equal(eth_hpp_launch_program_check("/etc/passwd", &err), ETH_HPP_ERR_INPUT);
+    assert_int_equal(eth_hpp_launch_program_check("/tmp", &err), ETH_HPP_ERR_INPUT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -138,6 +275,11 @@ int main(void)
         cmocka_unit_test(what_a_rank_cannot_have_is_refused_with_the_remedy),
         cmocka_unit_test(a_node_without_gpus_says_why),
         cmocka_unit_test(a_driver_that_hangs_does_not_hang_the_launch),
+        cmocka_unit_test(a_job_has_defaults_of_its_model_and_its_gpus),
+        cmocka_unit_test(a_given_plan_says_what_the_job_is),
+        cmocka_unit_test(what_a_job_cannot_be_is_refused),
+        cmocka_unit_test(the_plan_is_left_in_a_folder_that_nobody_else_can_write),
+        cmocka_unit_test(programs_are_looked_for_as_exec_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
