@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* A temperature accepts a step that is this fraction longer with probability 1/e. */
-#define HOT  0.02
+#define HOT  0.01
 #define COLD 0.0003
 
 struct search {

@@ -22,6 +22,7 @@ enum eth_hpp_status eth_hpp_workshop_init(struct eth_hpp_workshop *shop,
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  "the profile has times of none of the cluster's devices");
     made.evaluator.cost = cost;
+    made.evaluator.extrapolate = true;
     made.first_free = calloc((size_t)made.pools.count + 1, sizeof(*made.first_free));
     for (int p = 0; made.first_free != NULL && p < made.pools.count; p++)
         made.first_free[p + 1] = made.first_free[p] + made.pools.pools[p].node_count;
@@ -94,7 +95,8 @@ static int device_of(const struct eth_hpp_workshop *shop, const struct eth_hpp_d
     return shop->pools.pools[stage->parts[part].pool].device;
 }
 
-/* Each sample goes to the part whose worker would be done first with one more. */
+/* Each sample goes to the part whose worker would be done first with one more; all workers of that
+ * part then have the same claim, so they get one each. */
 static bool split_mixed(const struct eth_hpp_workshop *shop,
                         const struct eth_hpp_draft_stage *stage, int first_layer, int micro_batch,
                         int *total)
@@ -104,7 +106,7 @@ static bool split_mixed(const struct eth_hpp_workshop *shop,
         total[p] = stage->parts[p].workers; /* one each to begin with */
         given += total[p];
     }
-    for (; given < micro_batch; given++) {
+    while (given < micro_batch) {
         int best = -1;
         double best_s = INFINITY;
         for (int p = 0; p < stage->part_count; p++) {
@@ -123,7 +125,10 @@ static bool split_mixed(const struct eth_hpp_workshop *shop,
         }
         if (best < 0)
             return false;
-        total[best]++;
+        int workers = stage->parts[best].workers, more = workers - total[best] % workers;
+        more = more < micro_batch - given ? more : micro_batch - given;
+        total[best] += more;
+        given += more;
     }
     return true;
 }

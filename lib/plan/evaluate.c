@@ -84,6 +84,36 @@ bool eth_hpp_evaluator_prepare(struct eth_hpp_evaluator *evaluator,
            eth_hpp_sums_prepare(evaluator->sums, evaluator->cost, layout);
 }
 
+/* Pipelines with many more micro-batches than this a stage are in step with their slowest part. */
+enum { SETTLED = 24, SPAN = 8 };
+
+/* Runs a pipeline; one of very many micro-batches is run with fewer, and the rest goes by at the
+ * pace of the last ones. */
+static enum eth_hpp_status run(struct eth_hpp_evaluator *evaluator,
+                               const struct eth_hpp_layout_pipeline *pipeline,
+                               struct eth_hpp_stage_run *runs, struct eth_hpp_error *err)
+{
+    int n = pipeline->micro_batches, stages = pipeline->stage_count;
+    int settled = runs[0].in_flight + SETTLED + 2 * stages;
+    double before, end;
+    if (!evaluator->extrapolate || n <= settled + SPAN)
+        return eth_hpp_pipeline_run(runs, stages, n, evaluator->blocking_transfers,
+                                    &evaluator->pipeline, &end, err);
+    enum eth_hpp_status status = eth_hpp_pipeline_run(
+        runs, stages, settled, evaluator->blocking_transfers, &evaluator->pipeline, &before, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_pipeline_run(runs, stages, settled + SPAN, evaluator->blocking_transfers,
+                                      &evaluator->pipeline, &end, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    double rest_s = (n - settled - SPAN) * (end - before) / SPAN;
+    for (int i = 0; i < stages; i++) {
+        runs[i].last_start_s += rest_s;
+        runs[i].last_end_s += rest_s;
+    }
+    return ETH_HPP_OK;
+}
+
 enum eth_hpp_status eth_hpp_evaluate(struct eth_hpp_evaluator *evaluator,
                                      const struct eth_hpp_layout *layout,
                                      const struct eth_hpp_compute *const *orders,
@@ -96,12 +126,9 @@ enum eth_hpp_status eth_hpp_evaluate(struct eth_hpp_evaluator *evaluator,
     for (int p = 0; p < layout->pipeline_count; p++) {
         const struct eth_hpp_layout_pipeline *pipeline = &layout->pipelines[p];
         struct eth_hpp_stage_run *runs = evaluator->runs + pipeline->first_stage;
-        double end;
         time_stages(cost, layout, pipeline, orders, evaluator->runs);
         if (!take_over(layout, p, evaluator->runs)) {
-            enum eth_hpp_status status = eth_hpp_pipeline_run(
-                runs, pipeline->stage_count, pipeline->micro_batches, evaluator->blocking_transfers,
-                &evaluator->pipeline, &end, err);
+            enum eth_hpp_status status = run(evaluator, pipeline, runs, err);
             if (status != ETH_HPP_OK)
                 return status;
         }

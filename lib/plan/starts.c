@@ -5,13 +5,22 @@
 #include <string.h>
 
 static const int widths[] = {1, 2, 4, 8};
-static const int counts[] = {1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128};
+static const int counts[] = {1,  2,  3,  4,  5,  6,  8,   10,  12, 16,
+                             20, 24, 32, 48, 64, 96, 128, 256, 512};
 static const int shares[] = {1, 2, 4, 8, 16, 32}; /* samples of a worker in a micro-batch */
 /* POOLS_MAX: with more pools than that the families combine the first ones only. */
-enum { WIDTHS = 4, COUNTS = 16, SHARES = 6, POOLS_MAX = 16, CLASSES_KEPT = 3 };
+enum {
+    WIDTHS = 4,
+    COUNTS = 19,
+    SHARES = 6,
+    POOLS_MAX = 6,
+    CLASSES_KEPT = 4,
+    OPTIONS_KEPT = 3,
+    PARTITIONS_MAX = 1024
+};
 
-/* Characters of candidates: the family, and for equal pipelines the pools and the depth. */
-enum { CLASS_PER_KIND = 1 << 26, MIXED = 1 << 27, EVEN = 1 << 28 };
+/* Characters of candidates: a partition of the pools by its number, and the other families. */
+enum { MIXED = 1 << 27, EVEN = 1 << 28 };
 
 double eth_hpp_candidates_offer(struct eth_hpp_candidates *candidates,
                                 struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
@@ -87,7 +96,7 @@ static double worth(const struct eth_hpp_candidates *candidates)
                : 1.1 * candidates->list[ETH_HPP_CANDIDATES - 1].step_s;
 }
 
-/* ---- equal pipelines ---- */
+/* ---- classes: equal pipelines, each a chain over the same pools ---- */
 
 /* Pools by memory, more first: early stages hold more micro-batches. Reversed for the other order.
  */
@@ -112,50 +121,78 @@ static int order_pools(const struct eth_hpp_workshop *shop, unsigned mask, bool 
     return count;
 }
 
-/* A chain of stages of `width` workers over the pools: as many as `replicas` such chains leave. */
-static bool make_chain(const struct eth_hpp_workshop *shop, const int *order, int pools,
-                       int replicas, int width, int degree, struct eth_hpp_draft_group *group)
+/* Forward and backward of the average layer. */
+static double average_layer_s(const struct eth_hpp_workshop *shop, int pool, int degree,
+                              int samples)
 {
-    group->replicas = replicas;
-    group->stage_count = 0;
-    group->extra_in_flight = 0;
-    for (int i = 0; i < pools; i++) {
-        int share = shop->pools.pools[order[i]].gpus / replicas;
-        if (!has_degree(shop, order[i], degree))
-            return false;
-        int stages = share / (width * shop->cost->degree[degree]);
-        if (stages == 0 || group->stage_count + stages > ETH_HPP_DRAFT_STAGES)
-            return false;
-        for (int s = 0; s < stages; s++)
-            group->stages[group->stage_count++] = (struct eth_hpp_draft_stage){
-                .degree = degree, .part_count = 1, .parts = {{order[i], width}}};
+    const struct eth_hpp_cost *cost = shop->cost;
+    int layers = cost->profile->layer_count;
+    struct eth_hpp_layer_time time = eth_hpp_cost_layers(cost, shop->pools.pools[pool].device,
+                                                         degree, 0, layers, samples, false);
+    return (time.forward_s + time.backward_s) / layers;
+}
+
+/* Samples a second that all GPUs of a pool could do at best. */
+static double best_rate(const struct eth_hpp_workshop *shop, int pool)
+{
+    const struct eth_hpp_pool *p = &shop->pools.pools[pool];
+    double best = 0;
+    for (int d = 0; d < shop->cost->degrees; d++) {
+        if (!has_degree(shop, pool, d) || !degree_allowed(shop, d))
+            continue;
+        int most = eth_hpp_cost_most_samples(shop->cost, p->device, d);
+        double rate = most / (average_layer_s(shop, pool, d, most) * shop->cost->degree[d]);
+        best = rate > best ? rate : best;
     }
-    return group->stage_count <= shop->cost->profile->layer_count;
+    return best * p->gpus;
 }
 
-static void try_chains(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
-                       struct eth_hpp_draft *draft, unsigned mask, bool reversed)
+/* How a pool's share of a pipeline can be cut into stages. */
+struct option {
+    int width, degree, stages;
+    double layers_per_s; /* for one micro-batch after the other */
+};
+
+/* Keeps the fastest options, one of each number of stages, fastest first; returns their number. */
+static int keep_option(struct option *kept, int count, struct option option)
 {
-    int order[POOLS_MAX], pools = order_pools(shop, mask, reversed, order);
-    draft->group_count = 1;
-    for (int d = 0; d < shop->cost->degrees; d++)
-        for (int c = 0; c < COUNTS && degree_allowed(shop, d); c++)
-            for (int w = 0; w < WIDTHS; w++) {
-                struct eth_hpp_draft_group *group = &draft->groups[0];
-                if (!make_chain(shop, order, pools, counts[c], widths[w], d, group))
-                    continue;
-                for (int k = 0; k < SHARES; k++) {
-                    group->micro_batch = shares[k] * widths[w];
-                    if ((int64_t)group->micro_batch * counts[c] <= shop->options->global_batch)
-                        try_group(shop, candidates, draft, (int)(mask << 8) + group->stage_count,
-                                  worth(candidates));
-                }
-            }
+    int at = 0;
+    while (at < count && kept[at].stages != option.stages)
+        at++;
+    if (at == count && count < OPTIONS_KEPT)
+        kept[count++].layers_per_s = 0;
+    else if (at == count)
+        at--; /* the slowest gives way */
+    if (option.layers_per_s <= kept[at].layers_per_s)
+        return count;
+    for (; at > 0 && kept[at - 1].layers_per_s < option.layers_per_s; at--)
+        kept[at] = kept[at - 1];
+    kept[at] = option;
+    return count;
 }
 
-/* ---- a class of pipelines for each kind ---- */
+static int find_options(const struct eth_hpp_workshop *shop, int pool, int replicas,
+                        int micro_batch, struct option *options)
+{
+    const struct eth_hpp_pool *p = &shop->pools.pools[pool];
+    int gpus = p->gpus / replicas, count = 0;
+    for (int d = 0; d < shop->cost->degrees; d++) {
+        if (!has_degree(shop, pool, d) || !degree_allowed(shop, d))
+            continue;
+        for (int w = 0; w < WIDTHS && widths[w] <= micro_batch; w++) {
+            int samples = (micro_batch + widths[w] - 1) / widths[w];
+            int stages = gpus / (widths[w] * shop->cost->degree[d]);
+            if (stages == 0 || samples > eth_hpp_cost_most_samples(shop->cost, p->device, d))
+                continue;
+            double layer_s = average_layer_s(shop, pool, d, samples);
+            count = keep_option(options, count,
+                                (struct option){widths[w], d, stages, stages / layer_s});
+        }
+    }
+    return count;
+}
 
-/* The best groups of a pool by itself, best first. */
+/* The best groups over a set of pools, best first. */
 struct classes {
     int count;
     struct {
@@ -164,13 +201,17 @@ struct classes {
     } kept[CLASSES_KEPT];
 };
 
+static double worst_kept(const struct classes *classes)
+{
+    return classes->count < CLASSES_KEPT ? INFINITY : classes->kept[CLASSES_KEPT - 1].s_per_sample;
+}
+
 static void keep_class(struct classes *classes, const struct eth_hpp_draft_group *group,
                        double s_per_sample)
 {
-    int at = classes->count;
-    for (int i = 0; i < classes->count; i++) /* one of each depth */
-        if (classes->kept[i].group->stage_count == group->stage_count)
-            at = i;
+    int at = 0;
+    while (at < classes->count && classes->kept[at].group->stage_count != group->stage_count)
+        at++; /* one of each depth */
     if (at == CLASSES_KEPT)
         at--;
     if (at == classes->count)
@@ -185,89 +226,204 @@ static void keep_class(struct classes *classes, const struct eth_hpp_draft_group
     *memory = *group;
 }
 
-/* All pipelines of one pool. Its share of the batch is not known yet: fill and drain are weighed as
- * if it were the pool's part of all GPUs. */
-static void find_classes(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, int pool,
-                         struct classes *classes)
+/* What the chains of a class have in common while its options are tried. */
+struct chain {
+    int order[POOLS_MAX], pools;
+    int option_count[POOLS_MAX];
+    struct option options[POOLS_MAX][OPTIONS_KEPT];
+    double part; /* of the batch, in samples */
+};
+
+static bool set_stages(const struct chain *chain, int choice, bool recompute,
+                       struct eth_hpp_draft_group *group, double *layers_per_s)
+{
+    group->stage_count = 0;
+    *layers_per_s = 0;
+    for (int i = 0; i < chain->pools; i++) {
+        const struct option *option = &chain->options[i][choice % chain->option_count[i]];
+        choice /= chain->option_count[i];
+        *layers_per_s += option->layers_per_s;
+        if (group->stage_count + option->stages > ETH_HPP_DRAFT_STAGES)
+            return false;
+        for (int s = 0; s < option->stages; s++)
+            group->stages[group->stage_count++] =
+                (struct eth_hpp_draft_stage){.degree = option->degree,
+                                             .recompute = recompute,
+                                             .part_count = 1,
+                                             .parts = {{chain->order[i], option->width}}};
+    }
+    return true;
+}
+
+/* Tries all combinations of the pools' options for pipelines of this number and micro-batch. */
+static void try_chain(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft,
+                      const struct chain *chain, struct classes *classes)
 {
     struct eth_hpp_draft_group *group = &draft->groups[0];
-    double part = 0;
-    for (int p = 0; p < shop->pools.count; p++)
-        part += shop->pools.pools[p].gpus;
-    part = shop->options->global_batch * (shop->pools.pools[pool].gpus / part);
-    draft->group_count = 1;
-    draft->sharded_optimizer = false;
-    for (int d = 0; d < shop->cost->degrees; d++)
-        for (int w = 0; w < WIDTHS && degree_allowed(shop, d); w++)
-            for (int depth = 1; depth <= 24 && depth <= shop->cost->profile->layer_count; depth++) {
-                int gpus = depth * widths[w] * shop->cost->degree[d];
-                int replicas = shop->pools.pools[pool].gpus / gpus;
-                if (replicas == 0 || !has_degree(shop, pool, d))
-                    continue;
-                *group = (struct eth_hpp_draft_group){.replicas = replicas, .stage_count = depth};
-                for (int k = 0; k < 2 * SHARES; k++) {
-                    bool recompute = k >= SHARES;
-                    double beat_s;
-                    for (int s = 0; s < depth; s++)
-                        group->stages[s] =
-                            (struct eth_hpp_draft_stage){.degree = d,
-                                                         .recompute = recompute,
-                                                         .part_count = 1,
-                                                         .parts = {{pool, widths[w]}}};
-                    group->micro_batch = shares[k % SHARES] * widths[w];
-                    if ((recompute && shop->options->no_recompute) ||
-                        !eth_hpp_draft_balance(shop, draft, 0, &beat_s))
-                        continue;
-                    double rounds = part / (replicas * group->micro_batch);
-                    keep_class(classes, group,
-                               (rounds < 1 ? 1 : rounds) * beat_s / part +
-                                   (depth - 1) * beat_s / part);
+    int combinations = 1, layers = shop->cost->profile->layer_count;
+    double rounds = chain->part / ((double)group->replicas * group->micro_batch);
+    rounds = rounds < 1 ? 1 : rounds;
+    for (int i = 0; i < chain->pools; i++)
+        combinations *= chain->option_count[i];
+    for (int c = 0; c < combinations; c++) {
+        double layers_per_s, beat_s;
+        bool fits = set_stages(chain, c, false, group, &layers_per_s);
+        if (!fits || group->stage_count > layers)
+            continue;
+        double beats = rounds + group->stage_count - 1;
+        if (beats * layers / layers_per_s / chain->part >= worst_kept(classes))
+            continue; /* no cut can be better than a perfect one */
+        fits = eth_hpp_draft_balance(shop, draft, 0, &beat_s);
+        if (!fits && !shop->options->no_recompute) {
+            set_stages(chain, c, true, group, &layers_per_s);
+            fits = eth_hpp_draft_balance(shop, draft, 0, &beat_s);
+        }
+        if (fits)
+            keep_class(classes, group, beats * beat_s / chain->part);
+    }
+}
+
+/* The best classes over a set of pools. Their share of the batch is not known yet: it is taken to
+ * be their share of all GPUs' speed. */
+static void find_classes(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, unsigned mask,
+                         double part, struct classes *classes)
+{
+    struct chain chain = {.part = part};
+    struct eth_hpp_draft_group *group = &draft->groups[0];
+    int pools = __builtin_popcount(mask); /* at most 27 combinations are tried */
+    int options = pools <= 3 ? 3 : pools == 4 ? 2 : 1;
+    for (int reversed = 0; reversed < (pools > 1 ? 2 : 1); reversed++) {
+        chain.pools = order_pools(shop, mask, reversed, chain.order);
+        for (int c = 0; c < COUNTS; c++)
+            for (int k = 0; k < WIDTHS + SHARES - 1; k++) {
+                bool whole = true;
+                group->replicas = counts[c];
+                group->extra_in_flight = 0;
+                group->micro_batch = 1 << k;
+                for (int i = 0; i < chain.pools; i++) {
+                    int found = find_options(shop, chain.order[i], counts[c], group->micro_batch,
+                                             chain.options[i]);
+                    chain.option_count[i] = found < options ? found : options;
+                    whole = whole && chain.option_count[i] > 0;
                 }
+                if (whole &&
+                    (int64_t)group->replicas * group->micro_batch <= shop->options->global_batch)
+                    try_chain(shop, draft, &chain, classes);
             }
-}
-
-static void offer_classes(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
-                          struct eth_hpp_draft *draft, const struct classes *classes, unsigned mask,
-                          int other_pool, int other)
-{
-    draft->group_count = 0;
-    for (int p = 0; p < POOLS_MAX; p++) {
-        int choice = p == other_pool ? other : 0;
-        if ((mask >> p & 1) && choice < classes[p].count)
-            draft->groups[draft->group_count++] = *classes[p].kept[choice].group;
-    }
-    for (int sharded = 0; sharded < 2 && draft->group_count > 0; sharded++) {
-        draft->sharded_optimizer = sharded;
-        if (!sharded || !shop->options->no_sharded)
-            eth_hpp_candidates_offer(candidates, shop, draft, CLASS_PER_KIND + (int)(mask << 2));
     }
 }
 
-static void try_classes(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
-                        struct eth_hpp_draft *draft)
+/* ---- partitions of the pools into classes ---- */
+
+struct partitions {
+    int count;
+    struct partition {
+        double samples_per_s;
+        int blocks;
+        unsigned masks[POOLS_MAX];
+    } list[PARTITIONS_MAX];
+    const struct classes *classes; /* [mask] */
+};
+
+/* Each pool in turn stays idle or joins a block with some of the later ones. */
+static void list_partitions(struct partitions *all, struct partition *now, unsigned left)
 {
-    int pools = shop->pools.count < POOLS_MAX ? shop->pools.count : POOLS_MAX;
-    struct classes classes[POOLS_MAX] = {0};
-    struct eth_hpp_draft_group *memory = calloc((size_t)pools * CLASSES_KEPT, sizeof(*memory));
-    if (memory == NULL) {
-        shop->failed = true;
-        eth_hpp_error_memory(&shop->error, "the solver");
+    if (left == 0) {
+        if (now->blocks > 0 && all->count < PARTITIONS_MAX)
+            all->list[all->count++] = *now;
         return;
     }
-    for (int p = 0; p < pools; p++) {
-        for (int i = 0; i < CLASSES_KEPT; i++)
-            classes[p].kept[i].group = &memory[p * CLASSES_KEPT + i];
-        find_classes(shop, draft, p, &classes[p]);
+    unsigned lowest = left & -left, others = left ^ lowest;
+    for (unsigned with = others;; with = (with - 1) & others) {
+        const struct classes *classes = &all->classes[lowest | with];
+        if (classes->count > 0) {
+            now->masks[now->blocks++] = lowest | with;
+            now->samples_per_s += 1 / classes->kept[0].s_per_sample;
+            list_partitions(all, now, others ^ with);
+            now->samples_per_s -= 1 / classes->kept[0].s_per_sample;
+            now->blocks--;
+        }
+        if (with == 0)
+            break;
     }
-    unsigned all = (1u << pools) - 1;
-    for (unsigned mask = all; mask > 0; mask--) {
-        if (pools > 6 && __builtin_popcount(mask ^ all) > 2)
-            continue;
+    list_partitions(all, now, others);
+}
+
+static int compare_partitions(const void *a, const void *b)
+{
+    const struct partition *x = a, *y = b;
+    if (x->samples_per_s != y->samples_per_s)
+        return x->samples_per_s > y->samples_per_s ? -1 : 1;
+    return memcmp(x->masks, y->masks, sizeof(x->masks));
+}
+
+/* The best class of every block, and each block's other classes in turn. */
+static void offer_partition(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
+                            struct eth_hpp_draft *draft, const struct partitions *all, int index)
+{
+    const struct partition *partition = &all->list[index];
+    draft->group_count = partition->blocks;
+    for (int other = 0; other < partition->blocks; other++)
+        for (int choice = other == 0 ? 0 : 1; choice < CLASSES_KEPT; choice++) {
+            if (choice >= all->classes[partition->masks[other]].count)
+                break;
+            for (int b = 0; b < partition->blocks; b++)
+                draft->groups[b] =
+                    *all->classes[partition->masks[b]].kept[b == other ? choice : 0].group;
+            for (int sharded = 0; sharded < 2; sharded++) {
+                draft->sharded_optimizer = sharded;
+                if (!sharded || !shop->options->no_sharded)
+                    eth_hpp_candidates_offer(candidates, shop, draft, index);
+            }
+        }
+}
+
+static void try_partitions(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
+                           struct eth_hpp_draft *draft)
+{
+    int pools = shop->pools.count < POOLS_MAX ? shop->pools.count : POOLS_MAX;
+    int masks = 1 << pools;
+    double total = 0, rate[POOLS_MAX];
+    struct classes *classes = calloc((size_t)masks, sizeof(*classes));
+    struct eth_hpp_draft_group *memory = calloc((size_t)masks * CLASSES_KEPT, sizeof(*memory));
+    struct partitions *all = calloc(1, sizeof(*all));
+    if (classes == NULL || memory == NULL || all == NULL) {
+        shop->failed = true;
+        eth_hpp_error_memory(&shop->error, "the solver");
+        goto out;
+    }
+    for (int p = 0; p < pools; p++)
+        total += rate[p] = best_rate(shop, p);
+    for (int mask = 1; mask < masks; mask++) {
+        double part = 0;
         for (int p = 0; p < pools; p++)
-            for (int i = p == 0 ? 0 : 1; i < CLASSES_KEPT; i++)
-                offer_classes(shop, candidates, draft, classes, mask, p, i);
+            part += mask >> p & 1 ? shop->options->global_batch * rate[p] / total : 0;
+        for (int i = 0; i < CLASSES_KEPT; i++)
+            classes[mask].kept[i].group = &memory[mask * CLASSES_KEPT + i];
+        draft->group_count = 1;
+        draft->sharded_optimizer = false;
+        find_classes(shop, draft, (unsigned)mask,
+                     shop->options->shape == ETH_HPP_SHAPE_HPP ? part : shop->options->global_batch,
+                     &classes[mask]);
+        if (classes[mask].count == 0 && !shop->options->no_sharded) {
+            draft->sharded_optimizer = true;
+            find_classes(shop, draft, (unsigned)mask, part, &classes[mask]);
+        }
     }
+    all->classes = classes;
+    struct partition none = {0};
+    list_partitions(all, &none, (unsigned)masks - 1);
+    qsort(all->list, (size_t)all->count, sizeof(all->list[0]), compare_partitions);
+    int limit = shop->options->effort == ETH_HPP_EFFORT_QUICK ? 40 : 200, offered = 0;
+    for (int i = 0; i < all->count && offered < limit; i++)
+        if (shop->options->shape == ETH_HPP_SHAPE_HPP || all->list[i].blocks == 1) {
+            offer_partition(shop, candidates, draft, all, i);
+            offered++;
+        }
+out:
+    free(classes);
     free(memory);
+    free(all);
 }
 
 /* ---- mixed stages ---- */
@@ -413,17 +569,8 @@ void eth_hpp_starts_collect(struct eth_hpp_workshop *shop, struct eth_hpp_candid
         free(draft);
         return;
     }
-    for (int reversed = 0; reversed < (pools > 1 ? 2 : 1); reversed++) {
-        try_chains(shop, candidates, draft, all, reversed);
-        for (int p = 0; p < pools && pools > 1; p++) {
-            if (pools > 2)
-                try_chains(shop, candidates, draft, all ^ 1u << p, reversed);
-            if (!reversed)
-                try_chains(shop, candidates, draft, 1u << p, false);
-        }
-    }
+    try_partitions(shop, candidates, draft);
     if (shop->options->shape == ETH_HPP_SHAPE_HPP) {
-        try_classes(shop, candidates, draft);
         try_mixed(shop, candidates, draft, all);
         for (int p = 0; p < pools && pools > 2; p++)
             try_mixed(shop, candidates, draft, all ^ 1u << p);

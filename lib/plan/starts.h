@@ -24,8 +24,8 @@ double eth_hpp_candidates_offer(struct eth_hpp_candidates *candidates,
 
 /*
  * Enumerates, within the options' shape:
- *   equal pipelines   one group, each pipeline a chain over the same pools (all, all but one, one)
- *   a class per kind  a group of its own for each pool, the best of each and subsets of them
+ *   partitions        the pools are divided into classes (or left idle), and each class is a group
+ *                     of equal pipelines, each a chain over the class's pools
  *   mixed stages      one group whose every stage has workers of all pools
  *   even              what training without regard to kinds does (shape EVEN)
  */
