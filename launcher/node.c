@@ -44,9 +44,12 @@ static void collect_and_write(int fd, const char *node, const char *site_file)
 {
     struct eth_hpp_inventory inventory;
     char *text = NULL;
-    if (eth_hpp_inventory_collect(node, site_file, &inventory, NULL) == ETH_HPP_OK &&
-        eth_hpp_inventory_print(&inventory, &text, NULL) == ETH_HPP_OK)
+    if (eth_hpp_inventory_collect(node, site_file, &inventory, NULL) != ETH_HPP_OK)
+        return;
+    if (eth_hpp_inventory_print(&inventory, &text, NULL) == ETH_HPP_OK)
         write_all(fd, text);
+    free(text);
+    eth_hpp_inventory_free(&inventory);
 }
 
 static double seconds_now(void)

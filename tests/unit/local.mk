@@ -105,7 +105,8 @@ tests_unit_test_launch_DEPENDENCIES = $(launcher_libs) tests/emulation/libnvidia
 if HAVE_OPENBLAS
 unit_tests += tests/unit/test_calibrate
 tests_unit_test_calibrate_SOURCES = tests/unit/test_calibrate.c
-tests_unit_test_calibrate_LDADD = $(launcher_libs) $(CMOCKA_LIBS)
+tests_unit_test_calibrate_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
+tests_unit_test_calibrate_LDADD = tests/emulation/libranks.la $(launcher_libs) $(CMOCKA_LIBS)
 endif
 
 unit_tests += tests/unit/test_exchange

@@ -10,14 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "emulation/ranks.h"
 #include "launcher/calibrate.h"
 #include "plan/derive.h"
 
-enum { RANKS_MAX = 64 };
+enum { JOB_RANKS_MAX = 64 };
 
 /* ---- a job of described ranks ---- */
 
-static struct eth_hpp_launch_rank ranks[RANKS_MAX];
+static struct eth_hpp_launch_rank ranks[JOB_RANKS_MAX];
 static int rank_count;
 
 static void start_job(void)
@@ -289,15 +290,16 @@ static void an_emulated_device_takes_its_emulated_time_and_is_cached(void **stat
     start_job();
     add_rank("a", "V100-SXM-16GB", 0);
     ranks[0].speed = 0.5;
-    ranks[0].time_scale = 5e4;
-    assert_int_equal(eth_hpp_calibrate_device(model, 64, ETH_HPP_FP32, &ranks[0], 1, 2,
+    ranks[0].time_scale = 2e5; /* slower than any machine that runs the tests */
+    assert_int_equal(eth_hpp_calibrate_device(model, 64, ETH_HPP_FP32, &ranks[0], 2, 2,
                                               ETH_HPP_CALIBRATE_AUTO, &first, &err),
                      ETH_HPP_OK);
     assert_int_equal(first.points, 2);
     double flops = eth_hpp_model_forward_flops(model, ETH_HPP_KIND_DECODER, 64);
-    double expected = 1e-4 + 5e4 * 2 * flops / (0.45 * 125e12 * 0.5);
+    double expected = 1e-4 + 2e5 * 2 * flops / (0.45 * 125e12 * 0.5);
     double measured = first.times[1][ETH_HPP_KIND_DECODER].forward_s;
-    assert_true(measured >= expected && measured < 1.5 * expected);
+    assert_true(measured >= expected);
+    assert_true(measured < 1.5 * expected || ranks_in_valgrind()); /* slower than the device */
     assert_true(first.optimizer_s_per_parameter > 0);
 
     assert_int_equal(eth_hpp_calibrate_device(model, 64, ETH_HPP_FP32, &ranks[0], 1, 2,
