@@ -46,6 +46,9 @@ static int hand_over_inventory(const struct eth_hpp_plugin *plugin, spank_t span
     if (site_file != NULL &&
         spank_setenv(spank, "ETH_HPP_SITE_FILE", site_file, 1) != ESPANK_SUCCESS)
         return -1;
+    /* By eth_hpp_step_task_exit: the runtime then adds no line of its own. */
+    if (spank_setenv(spank, "ETH_HPP_SIGNALS_REPORTED", "1", 1) != ESPANK_SUCCESS)
+        return -1;
     if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS ||
         spank_getenv(spank, "SLURMD_NODENAME", node, sizeof(node)) != ESPANK_SUCCESS ||
         !eth_hpp_node_inventory_path(job, node, path, sizeof(path)) || access(path, R_OK) != 0) {

@@ -17,6 +17,11 @@ static const char kernels_name[] = "cpu";
 /* Another rank has failed in eth_hpp_init and says why. */
 static bool told_elsewhere;
 
+/* What eth_hpp_finalize has not closed, for a program that ends without it; and the process that it
+ * belongs to, since forked ones end as well. */
+static struct eth_hpp_context *open_context;
+static pid_t open_process;
+
 /* ---- start ---- */
 
 static enum eth_hpp_status find_timeout(const struct eth_hpp_init_options *options,
@@ -180,6 +185,44 @@ static enum eth_hpp_status agree(struct eth_hpp_context *context, enum eth_hpp_s
     return eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "rank %d cannot start", size - (int)failed);
 }
 
+/* Processes that are stopped, or stuck in the kernel, end by no message: Slurm kills them. */
+static void end_stragglers(int exit_code)
+{
+    struct eth_hpp_bootstrap *bootstrap;
+    if (eth_hpp_bootstrap_open(&bootstrap, NULL) == ETH_HPP_OK)
+        eth_hpp_bootstrap_abort(bootstrap, exit_code, "eth-hpp: a rank does not end");
+}
+
+static void end_job(struct eth_hpp_context *context, const struct eth_hpp_error *error,
+                    int exit_code) __attribute__((noreturn));
+static void end_job(struct eth_hpp_context *context, const struct eth_hpp_error *error,
+                    int exit_code)
+{
+    if (eth_hpp_comm_fail(context->comm, error, exit_code))
+        end_stragglers(exit_code);
+    _exit(exit_code);
+}
+
+static void left_open(int exit_code, void *unused)
+{
+    struct eth_hpp_error error;
+    (void)unused;
+    if (open_context == NULL || open_process != getpid())
+        return;
+    eth_hpp_error_set(&error, ETH_HPP_ERR_PEER,
+                      "the program ended with exit code %d without eth_hpp_finalize", exit_code);
+    end_job(open_context, &error, exit_code != 0 ? exit_code : ETH_HPP_EXIT_FAILURE);
+}
+
+static void watch_exit(struct eth_hpp_context *context)
+{
+    static bool watched;
+    open_context = context;
+    open_process = getpid();
+    if (!watched)
+        watched = on_exit(left_open, NULL) == 0;
+}
+
 enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
                                          const struct eth_hpp_init_options *options,
                                          struct eth_hpp_context **context,
@@ -203,6 +246,7 @@ enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
         eth_hpp_finalize(c);
         return status;
     }
+    watch_exit(c);
     *context = c;
     return ETH_HPP_OK;
 }
@@ -248,6 +292,7 @@ void eth_hpp_finalize(struct eth_hpp_context *context)
 {
     if (context == NULL)
         return;
+    open_context = NULL;
     report_lateness(context);
     eth_hpp_comm_close(context->comm); /* first: until then it may write into the rest */
     eth_hpp_executor_free(&context->executor);
@@ -258,28 +303,20 @@ void eth_hpp_finalize(struct eth_hpp_context *context)
     free(context);
 }
 
-/* Processes that are stopped, or stuck in the kernel, end by no message: Slurm kills them. */
-static void end_stragglers(int exit_code)
-{
-    struct eth_hpp_bootstrap *bootstrap;
-    if (eth_hpp_bootstrap_open(&bootstrap, NULL) == ETH_HPP_OK)
-        eth_hpp_bootstrap_abort(bootstrap, exit_code, "eth-hpp: a rank does not end");
-}
-
 void eth_hpp_abort(struct eth_hpp_context *context, int exit_code)
 {
-    if (context != NULL && eth_hpp_comm_fail(context->comm, NULL, exit_code))
-        end_stragglers(exit_code);
+    if (context != NULL)
+        end_job(context, NULL, exit_code);
     _exit(exit_code);
 }
 
 void eth_hpp_fail(struct eth_hpp_context *context, const struct eth_hpp_error *error)
 {
     int exit_code = eth_hpp_error_exit_code(error->status);
-    if (context == NULL && !told_elsewhere)
+    if (context != NULL)
+        end_job(context, error, exit_code);
+    if (!told_elsewhere)
         eth_hpp_log_error("%s", error->text);
-    else if (context != NULL && eth_hpp_comm_fail(context->comm, error, exit_code))
-        end_stragglers(exit_code);
     _exit(exit_code);
 }
 

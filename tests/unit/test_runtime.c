@@ -284,8 +284,23 @@ static void a_rank_killed_in_mid_training_ends_all(void **state)
 {
     (void)state;
     struct run run = {.ranks = 3, .disturb = die_in_the_middle};
-    expect_one_line(&run, "eth-hpp: rank 2 on host1 is lost: its process has ended",
+    expect_one_line(&run, "eth-hpp: rank 2 on host1 is lost: its process was killed or crashed",
                     (int[]){1, 1, 137});
+}
+
+static void leave_in_the_middle(const struct eth_hpp_micro_batch *micro_batch, float *kept)
+{
+    (void)kept;
+    if (micro_batch->step == 3 && micro_batch->targets != NULL)
+        exit(7);
+}
+
+static void a_program_that_ends_early_ends_all_with_its_exit_code(void **state)
+{
+    (void)state;
+    struct run run = {.ranks = 3, .disturb = leave_in_the_middle};
+    expect_one_line(&run, "eth-hpp: rank 2 on host1: the program ended with exit code 7",
+                    (int[]){1, 1, 7});
 }
 
 static void a_rank_that_hangs_is_named_with_the_instruction(void **state)
@@ -392,6 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_plan_gives_the_same_losses),
         cmocka_unit_test(a_rank_killed_in_mid_training_ends_all),
+        cmocka_unit_test(a_program_that_ends_early_ends_all_with_its_exit_code),
         cmocka_unit_test(a_rank_that_hangs_is_named_with_the_instruction),
         cmocka_unit_test(a_loss_that_is_not_finite_stops_all_with_one_line),
         cmocka_unit_test(replicas_that_drift_apart_are_found),

@@ -133,6 +133,12 @@ static void consider(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_notice *n
     pass_on(ucx);
 }
 
+/* Where the Slurm plugin runs, it logs which signal has ended a rank. */
+static bool signals_are_reported(void)
+{
+    return getenv("ETH_HPP_SIGNALS_REPORTED") != NULL;
+}
+
 void eth_hpp_ucx_failure_lost(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_peer *peer)
 {
     struct eth_hpp_ucx_notice notice = {.kind = ETH_HPP_UCX_REPORT,
@@ -141,10 +147,10 @@ void eth_hpp_ucx_failure_lost(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_
                                         .gravity = ETH_HPP_UCX_GONE,
                                         .exit_code = ETH_HPP_EXIT_FAILURE};
     if (peer->ended) {
+        notice.quiet = signals_are_reported();
         snprintf(notice.text, sizeof(notice.text),
-                 "rank %d on %s is lost: its process has ended (killed, crashed, or left without "
-                 "eth_hpp_finalize)",
-                 peer->rank, peer->host);
+                 "rank %d on %s is lost: its process was killed or crashed", peer->rank,
+                 peer->host);
     } else {
         notice.gravity = ETH_HPP_UCX_BROKEN;
         snprintf(notice.text, sizeof(notice.text),
