@@ -46,9 +46,6 @@ static int hand_over_inventory(const struct eth_hpp_plugin *plugin, spank_t span
     if (site_file != NULL &&
         spank_setenv(spank, "ETH_HPP_SITE_FILE", site_file, 1) != ESPANK_SUCCESS)
         return -1;
-    /* By eth_hpp_step_task_exit: the runtime then adds no line of its own. */
-    if (spank_setenv(spank, "ETH_HPP_SIGNALS_REPORTED", "1", 1) != ESPANK_SUCCESS)
-        return -1;
     if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS ||
         spank_getenv(spank, "SLURMD_NODENAME", node, sizeof(node)) != ESPANK_SUCCESS ||
         !eth_hpp_node_inventory_path(job, node, path, sizeof(path)) || access(path, R_OK) != 0) {
@@ -80,12 +77,19 @@ static int run_through_launcher(const char *launcher, spank_t spank)
 }
 #endif
 
+/* The runtime then leaves it to eth_hpp_step_task_exit to say which signal has ended a rank. */
+static int announce_task_exit(spank_t spank)
+{
+    return spank_setenv(spank, "ETH_HPP_SIGNALS_REPORTED", "1", 1) == ESPANK_SUCCESS ? 0 : -1;
+}
+
 int eth_hpp_step_task_init(struct eth_hpp_plugin *plugin, spank_t spank)
 {
     if (!is_ours(plugin, spank))
         return 0;
     if (plugin->error.status == ETH_HPP_OK &&
         (hand_over_options(&plugin->job, spank) != 0 || hand_over_inventory(plugin, spank) != 0 ||
+         announce_task_exit(spank) != 0 ||
          run_through_launcher(eth_hpp_option_text(&plugin->site, ETH_HPP_SITE_LAUNCHER), spank) !=
              0))
         eth_hpp_error_set(&plugin->error, ETH_HPP_ERR_INTERNAL,
