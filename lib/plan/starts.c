@@ -16,7 +16,9 @@ enum {
     POOLS_MAX = 6,
     CLASSES_KEPT = 4,
     OPTIONS_KEPT = 3,
-    PARTITIONS_MAX = 1024
+    PARTITIONS_MAX = 1024,
+    MICRO_BATCH_MAX = 256,
+    ROUNDS_MAX = 32
 };
 
 /* Characters of candidates: a partition of the pools by its number, and the other families. */
@@ -283,6 +285,16 @@ static void try_chain(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft
     }
 }
 
+/* Micro-batches that divide the batch can be dealt whatever other groups there are; even data asks
+ * that the pipelines divide it too. */
+static bool can_deal(const struct eth_hpp_workshop *shop, int replicas, int micro_batch)
+{
+    int64_t batch = shop->options->global_batch, round = (int64_t)replicas * micro_batch;
+    if (round > batch)
+        return false;
+    return batch % (shop->options->shape == ETH_HPP_SHAPE_HPP ? micro_batch : round) == 0;
+}
+
 /* The best classes over a set of pools. Their share of the batch is not known yet: it is taken to
  * be their share of all GPUs' speed. */
 static void find_classes(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, unsigned mask,
@@ -295,19 +307,17 @@ static void find_classes(struct eth_hpp_workshop *shop, struct eth_hpp_draft *dr
     for (int reversed = 0; reversed < (pools > 1 ? 2 : 1); reversed++) {
         chain.pools = order_pools(shop, mask, reversed, chain.order);
         for (int c = 0; c < COUNTS; c++)
-            for (int k = 0; k < WIDTHS + SHARES - 1; k++) {
-                bool whole = true;
+            for (int m = 1; m <= MICRO_BATCH_MAX; m++) {
+                bool whole = can_deal(shop, counts[c], m);
                 group->replicas = counts[c];
                 group->extra_in_flight = 0;
-                group->micro_batch = 1 << k;
-                for (int i = 0; i < chain.pools; i++) {
-                    int found = find_options(shop, chain.order[i], counts[c], group->micro_batch,
-                                             chain.options[i]);
+                group->micro_batch = m;
+                for (int i = 0; whole && i < chain.pools; i++) {
+                    int found = find_options(shop, chain.order[i], counts[c], m, chain.options[i]);
                     chain.option_count[i] = found < options ? found : options;
-                    whole = whole && chain.option_count[i] > 0;
+                    whole = found > 0;
                 }
-                if (whole &&
-                    (int64_t)group->replicas * group->micro_batch <= shop->options->global_batch)
+                if (whole)
                     try_chain(shop, draft, &chain, classes);
             }
     }
@@ -452,9 +462,11 @@ static void try_mixed(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *
             group->stage_count = depth;
             for (int s = 0; s < depth; s++)
                 group->stages[s] = stage;
-            for (int k = 0; k < SHARES; k++) {
-                group->micro_batch = shares[k] * eth_hpp_draft_workers(&stage);
-                try_group(shop, candidates, draft, MIXED + (int)mask, worth(candidates));
+            for (int k = 1; k <= ROUNDS_MAX; k++) { /* micro-batches of each pipeline */
+                group->micro_batch = shop->options->global_batch / (counts[c] * k);
+                if (shop->options->global_batch % (counts[c] * k) == 0 &&
+                    group->micro_batch >= eth_hpp_draft_workers(&stage))
+                    try_group(shop, candidates, draft, MIXED + (int)mask, worth(candidates));
             }
         }
 }
