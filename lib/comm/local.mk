@@ -13,6 +13,7 @@ libcomm_la_SOURCES += \
 	lib/comm/ucx/ucx_message.c \
 	lib/comm/ucx/ucx_peer.c \
 	lib/comm/ucx/ucx_reduce.c \
+	lib/comm/ucx/ucx_request.c \
 	lib/comm/ucx/ucx_sum.c \
 	lib/comm/ucx/ucx_thread.c
 endif

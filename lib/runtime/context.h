@@ -96,11 +96,16 @@ struct eth_hpp_context {
     int64_t step; /* the one that runs or comes next */
 };
 
-/* eth_hpp_init on a bootstrap, which it closes in every case (context.c). */
+/* eth_hpp_init on a bootstrap, which it closes in every case (init.c). */
 enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
                                          const struct eth_hpp_init_options *options,
                                          struct eth_hpp_context **context,
                                          struct eth_hpp_error *err);
+
+/* Another rank says why this one has to leave (leave.c). */
+void eth_hpp_leave_quietly(void);
+/* A program that ends before eth_hpp_finalize ends the job. */
+void eth_hpp_leave_watch(struct eth_hpp_context *context);
 
 /* Takes the tensors in and makes memory and groups (register.c). */
 enum eth_hpp_status eth_hpp_parameters_open(struct eth_hpp_context *context,

@@ -8,6 +8,8 @@ libruntime_la_SOURCES = \
 	lib/runtime/executor.c \
 	lib/runtime/executor_open.c \
 	lib/runtime/handover.c \
+	lib/runtime/init.c \
+	lib/runtime/leave.c \
 	lib/runtime/optimizer.c \
 	lib/runtime/register.c \
 	lib/runtime/replicas.c \

@@ -81,7 +81,7 @@ void eth_hpp_ucx_peers_poll(struct eth_hpp_ucx *ucx);
 void eth_hpp_ucx_peers_close(struct eth_hpp_ucx *ucx);
 void eth_hpp_ucx_peers_free(struct eth_hpp_ucx *ucx);
 
-/* ---- operations (ucx.c) ---- */
+/* ---- operations (ucx_request.c) ---- */
 
 /* Starts of every kind of operation; handed to the component's thread by submit. */
 struct eth_hpp_request {
@@ -98,6 +98,15 @@ struct eth_hpp_request {
 };
 
 void eth_hpp_ucx_submit(struct eth_hpp_ucx *ucx, struct eth_hpp_request *request);
+bool eth_hpp_ucx_test(struct eth_hpp_request *request);
+enum eth_hpp_status eth_hpp_ucx_wait(struct eth_hpp_request *request, double timeout_s,
+                                     struct eth_hpp_error *err);
+enum eth_hpp_status eth_hpp_ucx_transfer_send(void *state, const void *data, size_t size, int peer,
+                                              uint32_t tag, struct eth_hpp_request **request,
+                                              struct eth_hpp_error *err);
+enum eth_hpp_status eth_hpp_ucx_transfer_recv(void *state, void *data, size_t size, int peer,
+                                              uint32_t tag, struct eth_hpp_request **request,
+                                              struct eth_hpp_error *err);
 /* By the component's thread: the operation is over. */
 void eth_hpp_ucx_complete(struct eth_hpp_request *request, ucs_status_t status);
 

@@ -1,0 +1,209 @@
+/* The start of a rank: its plan, its place in it, the other ranks. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/kernels.h"
+#include "runtime/capabilities.h"
+#include "runtime/context.h"
+
+#define DEFAULT_TIMEOUT_S 120
+static const char kernels_name[] = "cpu";
+
+static enum eth_hpp_status find_timeout(const struct eth_hpp_init_options *options,
+                                        double *timeout_s, struct eth_hpp_error *err)
+{
+    const char *text = getenv("ETH_HPP_TIMEOUT");
+    char *end;
+    *timeout_s = DEFAULT_TIMEOUT_S;
+    if (options != NULL && options->timeout_s > 0) {
+        *timeout_s = options->timeout_s;
+    } else if (text != NULL && *text != '\0') {
+        *timeout_s = strtod(text, &end);
+        if (*end != '\0' || !isfinite(*timeout_s) || *timeout_s <= 0)
+            return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                     "ETH_HPP_TIMEOUT: must be a number of seconds above 0, is "
+                                     "\"%s\"",
+                                     text);
+    }
+    return ETH_HPP_OK;
+}
+
+/* Are all ranks of the plan there? */
+static enum eth_hpp_status check_ranks(const struct eth_hpp_context *context, const char *path,
+                                       struct eth_hpp_error *err)
+{
+    const struct eth_hpp_plan *plan = &context->plan;
+    int highest = -1;
+    for (int p = 0; p < plan->pipeline_count; p++)
+        for (int s = 0; s < plan->pipelines[p].stage_count; s++)
+            for (int w = 0; w < plan->pipelines[p].stages[s].worker_count; w++) {
+                int rank = plan->pipelines[p].stages[s].workers[w].ranks[0];
+                if (rank < 0)
+                    return eth_hpp_error_set(
+                        err, ETH_HPP_ERR_INPUT,
+                        "%s: pipelines[%d].stages[%d].workers[%d] has no rank: "
+                        "run the program through `eth-hpp launch --plan=%s`, "
+                        "which binds the plan to the job",
+                        path, p, s, w, path);
+                highest = rank > highest ? rank : highest;
+            }
+    if (highest >= context->job.size)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "%s: the plan needs %d ranks, the job has %d: start it with srun "
+                                 "--ntasks=%d, or make a plan for what is there",
+                                 path, highest + 1, context->job.size, highest + 1);
+    return ETH_HPP_OK;
+}
+
+static void fill_assignment(struct eth_hpp_context *context)
+{
+    const struct eth_hpp_plan *plan = &context->plan;
+    const struct eth_hpp_place place = eth_hpp_plan_find_rank(plan, context->job.rank);
+    struct eth_hpp_assignment *a = &context->assignment;
+    context->place = place;
+    a->rank = context->job.rank;
+    a->world_size = context->job.size;
+    a->idle = place.pipeline < 0;
+    a->layers = plan->layers;
+    a->sequence_length = plan->sequence_length;
+    a->global_batch = plan->global_batch;
+    if (a->idle)
+        return;
+    const struct eth_hpp_pipeline *pipeline = &plan->pipelines[place.pipeline];
+    const struct eth_hpp_stage *stage = &pipeline->stages[place.stage];
+    a->pipeline = place.pipeline;
+    a->stage = place.stage;
+    a->stages = pipeline->stage_count;
+    a->first_layer = stage->first_layer;
+    a->end_layer = stage->end_layer;
+    a->samples = stage->workers[place.worker].samples;
+    a->micro_batches = pipeline->micro_batches;
+    a->in_flight = stage->in_flight;
+    a->recompute = stage->recompute;
+}
+
+/* What the plan allows this rank's device to hold. */
+static double memory_limit(const struct eth_hpp_context *context)
+{
+    const struct eth_hpp_predicted *predicted = &context->plan.predicted;
+    for (int i = 0; i < predicted->rank_count; i++)
+        if (predicted->ranks[i].rank == context->job.rank)
+            return predicted->ranks[i].memory_limit_bytes;
+    return 0;
+}
+
+static enum eth_hpp_status load_plan(struct eth_hpp_context *context,
+                                     const struct eth_hpp_init_options *options,
+                                     struct eth_hpp_error *err)
+{
+    const char *path = options != NULL ? options->plan_path : NULL;
+    if (path == NULL)
+        path = getenv("ETH_HPP_PLAN_FILE");
+    if (path == NULL || *path == '\0')
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "there is no plan: run the program through `eth-hpp launch`, or "
+                                 "name a plan in ETH_HPP_PLAN_FILE");
+    enum eth_hpp_status status = eth_hpp_plan_load(path, &context->plan, err);
+    if (status == ETH_HPP_OK)
+        status = check_ranks(context, path, err);
+    if (status == ETH_HPP_OK)
+        status =
+            eth_hpp_capabilities_check(eth_hpp_capabilities_get(kernels_name), &context->plan, err);
+    if (status == ETH_HPP_OK)
+        fill_assignment(context);
+    return status;
+}
+
+/* This rank's own part of the start, which may fail on some ranks alone. */
+static enum eth_hpp_status start_alone(struct eth_hpp_context *context,
+                                       const struct eth_hpp_init_options *options,
+                                       struct eth_hpp_error *err)
+{
+    enum eth_hpp_status status = load_plan(context, options, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_emulator_from_environment(&context->emulator, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_kernels_create(kernels_name, &context->kernels, err);
+    if (status == ETH_HPP_OK) {
+        context->arena.kernels = context->kernels;
+        context->arena.limit_bytes = memory_limit(context);
+    }
+    return status;
+}
+
+static enum eth_hpp_status open_group(struct eth_hpp_context *context, bool active_only,
+                                      uint32_t id, struct eth_hpp_group **group,
+                                      struct eth_hpp_error *err)
+{
+    int count = 0, *ranks = malloc(sizeof(*ranks) * (size_t)context->job.size);
+    if (ranks == NULL)
+        return eth_hpp_error_memory(err, "a group of ranks");
+    for (int rank = 0; rank < context->job.size; rank++)
+        if (!active_only || eth_hpp_plan_find_rank(&context->plan, rank).pipeline >= 0)
+            ranks[count++] = rank;
+    enum eth_hpp_status status =
+        eth_hpp_comm_group_open(context->comm, ranks, count, id, group, err);
+    free(ranks);
+    return status;
+}
+
+/* All ranks learn whether all could start; of those that could not, the lowest keeps its error. */
+static enum eth_hpp_status agree(struct eth_hpp_context *context, enum eth_hpp_status own,
+                                 struct eth_hpp_error *err)
+{
+    struct eth_hpp_group *everyone;
+    struct eth_hpp_request *request;
+    const int rank = context->job.rank, size = context->job.size;
+    double failed = own == ETH_HPP_OK ? 0 : size - rank;
+    struct eth_hpp_error failure = {0};
+    enum eth_hpp_status status = open_group(context, false, UINT32_MAX - 1, &everyone, &failure);
+    if (status == ETH_HPP_OK)
+        status =
+            eth_hpp_comm_group_reduce(everyone, &failed, 1, ETH_HPP_REDUCE_MAX, &request, &failure);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_comm_wait(context->comm, request, context->timeout_s, &failure);
+    if (status != ETH_HPP_OK)
+        return eth_hpp_error_set(err, status, "%s", failure.text);
+    if (failed == 0 || (own != ETH_HPP_OK && failed == size - rank))
+        return own;
+    eth_hpp_leave_quietly();
+    return eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "rank %d cannot start", size - (int)failed);
+}
+
+enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
+                                         const struct eth_hpp_init_options *options,
+                                         struct eth_hpp_context **context,
+                                         struct eth_hpp_error *err)
+{
+    struct eth_hpp_context *c = calloc(1, sizeof(*c));
+    enum eth_hpp_status status =
+        c != NULL ? find_timeout(options, &c->timeout_s, err) : eth_hpp_error_memory(err, "a rank");
+    if (status == ETH_HPP_OK) {
+        c->job = *eth_hpp_bootstrap_get_place(bootstrap);
+        status = eth_hpp_comm_open(bootstrap, c->timeout_s, &c->comm, err);
+    }
+    /* From here on the transport notices a rank that dies. PMIx is left at once: while a process
+     * is in it, the death of another one kills the whole step before anybody can say why. */
+    eth_hpp_bootstrap_close(bootstrap);
+    if (status == ETH_HPP_OK)
+        status = agree(c, start_alone(c, options, err), err);
+    if (status == ETH_HPP_OK && !c->assignment.idle)
+        status = open_group(c, true, (uint32_t)c->plan.block_count, &c->active, err);
+    if (status != ETH_HPP_OK) {
+        eth_hpp_finalize(c);
+        return status;
+    }
+    eth_hpp_leave_watch(c);
+    *context = c;
+    return ETH_HPP_OK;
+}
+
+enum eth_hpp_status eth_hpp_init(const struct eth_hpp_init_options *options,
+                                 struct eth_hpp_context **context, struct eth_hpp_error *err)
+{
+    struct eth_hpp_bootstrap *bootstrap;
+    enum eth_hpp_status status = eth_hpp_bootstrap_open(&bootstrap, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    return eth_hpp_context_open(bootstrap, options, context, err);
+}
