@@ -5,9 +5,7 @@
 #include "plan/draft.h"
 
 /* Improves *draft, whose step is *step_s, in `tries` evaluations; the best draft met is left in
- * both. Moves change a cut, a micro-batch, a stage's workers, kind or tensor parallelism, a
- * pipeline's depth, the number of like pipelines, groups as a whole, recompute, micro-batches in
- * flight and the optimizer's placement, within the options. Deterministic in `seed`. Stops early
+ * both. Deterministic in `seed`. Stops early
  * once the step is within 0.01 % of lower_bound_s. Errors are left in the shop. */
 void eth_hpp_anneal(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, double *step_s,
                     int64_t tries, uint64_t seed, double lower_bound_s);

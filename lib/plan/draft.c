@@ -7,8 +7,6 @@
 
 #include "plan/sums.h"
 
-enum { WORKERS_MAX = 4096 };
-
 enum eth_hpp_status eth_hpp_workshop_init(struct eth_hpp_workshop *shop,
                                           const struct eth_hpp_cost *cost,
                                           const struct eth_hpp_solver_options *options,
@@ -52,48 +50,7 @@ static enum eth_hpp_draft_fault out_of_memory(struct eth_hpp_workshop *shop)
     return ETH_HPP_DRAFT_GPUS;
 }
 
-int eth_hpp_draft_workers(const struct eth_hpp_draft_stage *stage)
-{
-    int workers = 0;
-    for (int p = 0; p < stage->part_count; p++)
-        workers += stage->parts[p].workers;
-    return workers;
-}
-
-int eth_hpp_draft_used(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
-                       int pool)
-{
-    int used = 0;
-    for (int g = 0; g < draft->group_count; g++)
-        for (int s = 0; s < draft->groups[g].stage_count; s++) {
-            const struct eth_hpp_draft_stage *stage = &draft->groups[g].stages[s];
-            for (int p = 0; p < stage->part_count; p++)
-                if (stage->parts[p].pool == pool)
-                    used += draft->groups[g].replicas * stage->parts[p].workers *
-                            shop->cost->degree[stage->degree];
-        }
-    return used;
-}
-
-void eth_hpp_draft_copy(struct eth_hpp_draft *to, const struct eth_hpp_draft *from)
-{
-    to->sharded_optimizer = from->sharded_optimizer;
-    to->group_count = from->group_count;
-    for (int g = 0; g < from->group_count; g++) {
-        const struct eth_hpp_draft_group *group = &from->groups[g];
-        memcpy(&to->groups[g], group,
-               offsetof(struct eth_hpp_draft_group, stages) +
-                   (size_t)group->stage_count * sizeof(group->stages[0]));
-    }
-}
-
 /* ---- samples inside a stage ---- */
-
-static int device_of(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft_stage *stage,
-                     int part)
-{
-    return shop->pools.pools[stage->parts[part].pool].device;
-}
 
 /* Each sample goes to the part whose worker would be done first with one more; all workers of that
  * part then have the same claim, so they get one each. */
@@ -110,7 +67,7 @@ static bool split_mixed(const struct eth_hpp_workshop *shop,
         int best = -1;
         double best_s = INFINITY;
         for (int p = 0; p < stage->part_count; p++) {
-            int device = device_of(shop, stage, p);
+            int device = eth_hpp_draft_device(shop, stage, p);
             int most = eth_hpp_cost_most_samples(shop->cost, device, stage->degree);
             int samples = total[p] / stage->parts[p].workers + 1;
             if (samples > most)
@@ -144,7 +101,8 @@ bool eth_hpp_draft_split(const struct eth_hpp_workshop *shop,
         return false;
     for (int p = 0; p < stage->part_count; p++) {
         int workers = stage->parts[p].workers;
-        int most = eth_hpp_cost_most_samples(shop->cost, device_of(shop, stage, p), stage->degree);
+        int most = eth_hpp_cost_most_samples(shop->cost, eth_hpp_draft_device(shop, stage, p),
+                                             stage->degree);
         for (int w = 0; w < workers; w++)
             samples[at++] = total[p] / workers + (w < total[p] % workers);
         if ((total[p] + workers - 1) / workers > most)
@@ -223,10 +181,10 @@ static enum eth_hpp_draft_fault lay_stages(struct eth_hpp_workshop *shop,
                                            const struct eth_hpp_draft_group *group)
 {
     struct eth_hpp_layout *layout = &shop->layout;
-    int workers = 0, samples[WORKERS_MAX];
+    int workers = 0, samples[ETH_HPP_DRAFT_WORKERS];
     for (int s = 0; s < group->stage_count; s++)
         workers += eth_hpp_draft_workers(&group->stages[s]);
-    if (workers > WORKERS_MAX)
+    if (workers > ETH_HPP_DRAFT_WORKERS)
         return ETH_HPP_DRAFT_SAMPLES;
     int layer = 0, at = 0;
     for (int s = 0; s < group->stage_count; layer += group->stages[s++].layers) {
@@ -263,7 +221,7 @@ static enum eth_hpp_draft_fault lay_stages(struct eth_hpp_workshop *shop,
 /* Samples are written after the nodes, which overwrite the workers. */
 static void write_samples(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
 {
-    int samples[WORKERS_MAX], pipeline = 0;
+    int samples[ETH_HPP_DRAFT_WORKERS], pipeline = 0;
     for (int g = 0; g < draft->group_count; g++) {
         const struct eth_hpp_draft_group *group = &draft->groups[g];
         for (int s = 0, layer = 0; s < group->stage_count; layer += group->stages[s++].layers) {
@@ -281,8 +239,8 @@ static void write_samples(struct eth_hpp_workshop *shop, const struct eth_hpp_dr
 
 /* ---- micro-batches in flight ---- */
 
-static void note_excess(struct eth_hpp_workshop *shop, int stage, int device, double peak,
-                        double limit)
+void eth_hpp_workshop_note_excess(struct eth_hpp_workshop *shop, int stage, int device, double peak,
+                                  double limit)
 {
     const struct eth_hpp_device *kind = &shop->cost->cluster->devices[device];
     if (peak <= limit || peak / limit >= shop->least_excess)
@@ -314,7 +272,7 @@ static int most_live(struct eth_hpp_workshop *shop, int stage, int position, int
                live > 0)
             live--;
         if (live == 0) {
-            note_excess(shop, position, worker->device, peak, limit);
+            eth_hpp_workshop_note_excess(shop, position, worker->device, peak, limit);
             return 0;
         }
     }
@@ -348,13 +306,7 @@ static bool fit_in_flight(struct eth_hpp_workshop *shop, const struct eth_hpp_dr
 
 /* ---- micro-batches of each pipeline ---- */
 
-/* A pipeline of n micro-batches takes about fill + n x beat. */
-struct pace {
-    double fill, beat;
-    int micro_batch, replicas;
-};
-
-static bool find_pace(struct eth_hpp_workshop *shop, int pipeline, struct pace *pace)
+static bool find_pace(struct eth_hpp_workshop *shop, int pipeline, struct eth_hpp_pace *pace)
 {
     const struct eth_hpp_layout_pipeline *p = &shop->layout.pipelines[pipeline];
     struct eth_hpp_stage_run runs[ETH_HPP_DRAFT_STAGES];
@@ -382,119 +334,22 @@ static bool find_pace(struct eth_hpp_workshop *shop, int pipeline, struct pace *
     return true;
 }
 
-static double pace_s(const struct pace *pace, int n)
-{
-    return pace->fill + n * pace->beat;
-}
-
-/* Micro-batches that every replica of a group can do within `s`, at least one. */
-static int within(const struct pace *pace, double s)
-{
-    double n = floor((s - pace->fill) / pace->beat);
-    return n < 1 ? 1 : n > 1e9 ? 1000000000 : (int)n;
-}
-
-static int64_t dealt(const struct pace *paces, int groups, double s)
-{
-    int64_t samples = 0;
-    for (int g = 0; g < groups; g++)
-        samples += (int64_t)paces[g].replicas * paces[g].micro_batch * within(&paces[g], s);
-    return samples;
-}
-
-/* What is left over takes one more micro-batch of the pipelines that finish it first; a rest that
- * is no micro-batch is made by giving some back elsewhere. Replicas [0, more[g]) do one more. */
-static bool deal_rest(const struct pace *paces, int groups, int *counts, int *more, int64_t rest)
-{
-    while (rest > 0) {
-        int best = -1;
-        for (int g = 0; g < groups; g++)
-            if (paces[g].micro_batch <= rest && more[g] < paces[g].replicas &&
-                (best < 0 ||
-                 pace_s(&paces[g], counts[g] + 1) < pace_s(&paces[best], counts[best] + 1)))
-                best = g;
-        if (best < 0)
-            break;
-        int64_t can = rest / paces[best].micro_batch;
-        int room = paces[best].replicas - more[best];
-        int step = can < room ? (int)can : room;
-        more[best] += step;
-        rest -= (int64_t)step * paces[best].micro_batch;
-        if (more[best] == paces[best].replicas) {
-            counts[best]++;
-            more[best] = 0;
-        }
-    }
-    return rest == 0;
-}
-
-/* Deals the batch to the groups so that they end together. */
-static bool deal(const struct pace *paces, int groups, int global_batch, int *counts, int *more)
-{
-    double low = 0, high = 1e-9;
-    if (dealt(paces, groups, low) > global_batch)
-        return false;
-    while (dealt(paces, groups, high) <= global_batch)
-        high *= 2;
-    for (int i = 0; i < 60; i++) {
-        double middle = (low + high) / 2;
-        *(dealt(paces, groups, middle) <= global_batch ? &low : &high) = middle;
-    }
-    int64_t rest = global_batch - dealt(paces, groups, low);
-    for (int g = 0; g < groups; g++)
-        counts[g] = within(&paces[g], low);
-    int start[ETH_HPP_DRAFT_GROUPS];
-    memcpy(start, counts, (size_t)groups * sizeof(*counts));
-    for (int g = -1; g < groups; g++) /* g gives back `back` micro-batches of each replica */
-        for (int back = 0; back < 8; back++) {
-            if ((g < 0) != (back == 0) || (g >= 0 && start[g] - back < 1))
-                continue;
-            memcpy(counts, start, (size_t)groups * sizeof(*counts));
-            memset(more, 0, (size_t)groups * sizeof(*more));
-            int64_t given = 0;
-            if (g >= 0) {
-                counts[g] -= back;
-                given = (int64_t)back * paces[g].micro_batch * paces[g].replicas;
-            }
-            if (deal_rest(paces, groups, counts, more, rest + given))
-                return true;
-        }
-    return false;
-}
-
-/* Even data: every pipeline does the same number of micro-batches of the same size. */
-static bool deal_evenly(const struct pace *paces, int groups, int global_batch, int *counts,
-                        int *more)
-{
-    int64_t round = 0;
-    for (int g = 0; g < groups; g++) {
-        if (paces[g].micro_batch != paces[0].micro_batch)
-            return false;
-        round += (int64_t)paces[g].replicas * paces[g].micro_batch;
-    }
-    for (int g = 0; g < groups; g++) {
-        counts[g] = (int)(global_batch / round);
-        more[g] = 0;
-    }
-    return global_batch % round == 0 && counts[0] > 0;
-}
-
 static enum eth_hpp_draft_fault deal_micro_batches(struct eth_hpp_workshop *shop,
                                                    const struct eth_hpp_draft *draft)
 {
-    struct pace paces[ETH_HPP_DRAFT_GROUPS];
+    struct eth_hpp_pace paces[ETH_HPP_DRAFT_GROUPS];
     int counts[ETH_HPP_DRAFT_GROUPS], more[ETH_HPP_DRAFT_GROUPS], pipeline = 0;
     int batch = shop->options->global_batch;
     for (int g = 0; g < draft->group_count; g++) {
-        paces[g] = (struct pace){.micro_batch = draft->groups[g].micro_batch,
-                                 .replicas = draft->groups[g].replicas};
+        paces[g] = (struct eth_hpp_pace){.micro_batch = draft->groups[g].micro_batch,
+                                         .replicas = draft->groups[g].replicas};
         if (!find_pace(shop, pipeline, &paces[g]))
             return ETH_HPP_DRAFT_BATCH;
         pipeline += paces[g].replicas;
     }
     bool even = shop->options->shape != ETH_HPP_SHAPE_HPP;
-    if (even ? !deal_evenly(paces, draft->group_count, batch, counts, more)
-             : !deal(paces, draft->group_count, batch, counts, more))
+    if (even ? !eth_hpp_deal_evenly(paces, draft->group_count, batch, counts, more)
+             : !eth_hpp_deal(paces, draft->group_count, batch, counts, more))
         return ETH_HPP_DRAFT_BATCH;
     pipeline = 0;
     for (int g = 0; g < draft->group_count; g++)
@@ -546,186 +401,4 @@ enum eth_hpp_draft_fault eth_hpp_draft_lay(struct eth_hpp_workshop *shop,
         return ETH_HPP_DRAFT_GPUS;
     }
     return ETH_HPP_DRAFT_FITS;
-}
-
-/* ---- layer cuts ---- */
-
-/* What a stage may hold and takes, layer kind by layer kind. */
-struct appetite {
-    double seconds[ETH_HPP_LAYER_KINDS_MAX]; /* forward + backward of a layer, slowest worker */
-    double limit[ETH_HPP_DRAFT_PARTS];       /* memory of each part's device */
-    int device[ETH_HPP_DRAFT_PARTS], samples[ETH_HPP_DRAFT_PARTS]; /* the most of a worker */
-    int parts, live;
-    double optimizer_share; /* of the optimizer's state that stays here */
-};
-
-static void find_appetite(const struct eth_hpp_workshop *shop,
-                          const struct eth_hpp_draft_stage *stage, const int *samples, int live,
-                          double optimizer_share, struct appetite *out)
-{
-    const struct eth_hpp_cost *cost = shop->cost;
-    *out = (struct appetite){
-        .parts = stage->part_count, .live = live, .optimizer_share = optimizer_share};
-    for (int p = 0, at = 0; p < stage->part_count; at += stage->parts[p++].workers) {
-        out->device[p] = device_of(shop, stage, p);
-        out->samples[p] = samples[at]; /* larger shares come first */
-        out->limit[p] = cost->cluster->devices[out->device[p]].memory_bytes -
-                        shop->options->memory_margin_bytes;
-        for (int k = 0; k < cost->profile->kind_count; k++) {
-            struct eth_hpp_layer_time t =
-                eth_hpp_cost_layer(cost, out->device[p], stage->degree, k, out->samples[p]);
-            double s = t.backward_s + t.forward_s * (stage->recompute ? 2 : 1);
-            out->seconds[k] = s > out->seconds[k] ? s : out->seconds[k];
-        }
-    }
-}
-
-static bool fits_memory(const struct eth_hpp_workshop *shop,
-                        const struct eth_hpp_draft_stage *stage, const struct appetite *appetite,
-                        int first, int end)
-{
-    struct eth_hpp_stage_memory memory =
-        eth_hpp_cost_memory(shop->cost, stage->degree, first, end, stage->recompute);
-    double state = memory.state - (1 - appetite->optimizer_share) * memory.optimizer;
-    for (int p = 0; p < appetite->parts; p++)
-        if (eth_hpp_cost_peak(shop->cost, &memory, state, appetite->device[p], appetite->samples[p],
-                              appetite->live) > appetite->limit[p])
-            return false;
-    return true;
-}
-
-/* Lets each stage in turn take as many layers as its time and memory allow; true if all are taken
- * and every stage has one. */
-static bool cut_within(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft_group *group,
-                       const struct appetite *appetites, double s, int *layers)
-{
-    const struct eth_hpp_profile *profile = shop->cost->profile;
-    int layer = 0;
-    for (int i = 0; i < group->stage_count; i++) {
-        int first = layer, keep = group->stage_count - 1 - i; /* one layer for each later stage */
-        double spent = 0;
-        while (layer < profile->layer_count - keep) {
-            spent += appetites[i].seconds[profile->layers[layer]];
-            if (spent > s || !fits_memory(shop, &group->stages[i], &appetites[i], first, layer + 1))
-                break;
-            layer++;
-        }
-        layers[i] = layer - first;
-        if (layers[i] == 0)
-            return false;
-    }
-    return layer == profile->layer_count;
-}
-
-/* Where no cut fits: by how much memory falls short at least, if that is closer than any try
- * before. The limits are widened until a cut fits; its fullest stage is what is short. */
-static void note_shortage(struct eth_hpp_workshop *shop, const struct eth_hpp_draft_group *group,
-                          struct appetite *appetites, double seconds)
-{
-    int layers[ETH_HPP_DRAFT_STAGES], stages = group->stage_count;
-    double low = 1, high = shop->least_excess < 1e6 ? shop->least_excess : 1e6, factor = high;
-    double limits[ETH_HPP_DRAFT_STAGES][ETH_HPP_DRAFT_PARTS];
-    for (int i = 0; i < stages; i++)
-        memcpy(limits[i], appetites[i].limit, sizeof(limits[i]));
-    for (int turn = 0; turn < 20; turn++) {
-        for (int i = 0; i < stages; i++)
-            for (int p = 0; p < appetites[i].parts; p++)
-                appetites[i].limit[p] = limits[i][p] * factor;
-        bool fits = cut_within(shop, group, appetites, seconds, layers);
-        if (!fits && turn == 0)
-            return;
-        *(fits ? &high : &low) = factor;
-        factor = (low + high) / 2;
-    }
-    for (int i = 0; i < stages; i++)
-        for (int p = 0; p < appetites[i].parts; p++)
-            appetites[i].limit[p] = limits[i][p] * high;
-    if (!cut_within(shop, group, appetites, seconds, layers))
-        return;
-    double worst = 0, peak = 0, limit = 1;
-    int where = 0, device = 0;
-    for (int i = 0, first = 0; i < stages; first += layers[i++]) {
-        const struct eth_hpp_draft_stage *stage = &group->stages[i];
-        struct eth_hpp_stage_memory memory = eth_hpp_cost_memory(
-            shop->cost, stage->degree, first, first + layers[i], stage->recompute);
-        double state = memory.state - (1 - appetites[i].optimizer_share) * memory.optimizer;
-        for (int p = 0; p < appetites[i].parts; p++) {
-            double bytes = eth_hpp_cost_peak(shop->cost, &memory, state, appetites[i].device[p],
-                                             appetites[i].samples[p], 1);
-            if (bytes / limits[i][p] <= worst)
-                continue;
-            worst = bytes / limits[i][p];
-            peak = bytes;
-            limit = limits[i][p];
-            where = i;
-            device = appetites[i].device[p];
-        }
-    }
-    note_excess(shop, where, device, peak, limit);
-}
-
-/* The least number of owners of any block: every pipeline holds all layers. */
-static int count_owners(const struct eth_hpp_draft *draft)
-{
-    int owners = 0;
-    for (int g = 0; g < draft->group_count; g++)
-        owners += draft->groups[g].replicas;
-    return owners;
-}
-
-/* Speeds are compared on a layer of the middle, before the cuts are known. */
-static bool find_appetites(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
-                           const struct eth_hpp_draft_group *group, bool lean,
-                           struct appetite *appetites)
-{
-    int samples[WORKERS_MAX], middle = shop->cost->profile->layer_count / 2;
-    double share = draft->sharded_optimizer ? 1.0 / count_owners(draft) : 1;
-    for (int i = 0; i < group->stage_count; i++) {
-        struct eth_hpp_draft_stage typical = group->stages[i];
-        typical.layers = 1;
-        if (eth_hpp_draft_workers(&typical) > WORKERS_MAX ||
-            !eth_hpp_draft_split(shop, &typical, middle, group->micro_batch, samples))
-            return false;
-        find_appetite(shop, &group->stages[i], samples, lean ? 1 : group->stage_count - i, share,
-                      &appetites[i]);
-    }
-    return true;
-}
-
-bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, int index,
-                           double *beat_s)
-{
-    struct eth_hpp_draft_group *group = &draft->groups[index];
-    struct appetite appetites[ETH_HPP_DRAFT_STAGES];
-    int layers[ETH_HPP_DRAFT_STAGES], best[ETH_HPP_DRAFT_STAGES], stages = group->stage_count;
-    if (stages > shop->cost->profile->layer_count)
-        return false;
-    for (int lean = 0; lean < 2; lean++) { /* with 1F1B's micro-batches in flight, else with one */
-        double high = 0, low = 0;
-        if (!find_appetites(shop, draft, group, lean, appetites))
-            return false;
-        for (int i = 0; i < stages; i++)
-            for (int k = 0; k < shop->cost->profile->kind_count; k++)
-                high += appetites[i].seconds[k] * shop->cost->profile->layer_count;
-        if (!cut_within(shop, group, appetites, high, best)) {
-            if (lean)
-                note_shortage(shop, group, appetites, high);
-            continue;
-        }
-        for (int turn = 0; turn < 30 && high - low > 1e-4 * high; turn++) {
-            double middle = (low + high) / 2;
-            if (cut_within(shop, group, appetites, middle, layers)) {
-                high = middle;
-                memcpy(best, layers, (size_t)stages * sizeof(*best));
-            } else {
-                low = middle;
-            }
-        }
-        for (int i = 0; i < stages; i++)
-            group->stages[i].layers = best[i];
-        if (beat_s != NULL)
-            *beat_s = high;
-        return true;
-    }
-    return false;
 }

@@ -6,11 +6,17 @@
 #ifndef ETH_HPP_PLAN_DRAFT_H
 #define ETH_HPP_PLAN_DRAFT_H
 
+#include "plan/deal.h"
 #include "plan/evaluate.h"
 #include "plan/pools.h"
 #include "plan/solver.h"
 
-enum { ETH_HPP_DRAFT_GROUPS = 16, ETH_HPP_DRAFT_STAGES = 96, ETH_HPP_DRAFT_PARTS = 6 };
+enum {
+    ETH_HPP_DRAFT_GROUPS = ETH_HPP_DEAL_GROUPS,
+    ETH_HPP_DRAFT_STAGES = 96,
+    ETH_HPP_DRAFT_PARTS = 6,
+    ETH_HPP_DRAFT_WORKERS = 4096 /* of a pipeline */
+};
 
 struct eth_hpp_draft_stage {
     int layers;
@@ -69,6 +75,11 @@ enum eth_hpp_status eth_hpp_workshop_init(struct eth_hpp_workshop *shop,
                                           struct eth_hpp_error *err);
 void eth_hpp_workshop_free(struct eth_hpp_workshop *shop);
 
+/* Notes a worker that needs `peak` of `limit` bytes in this stage of its pipeline, if no try before
+ * came closer to fitting. */
+void eth_hpp_workshop_note_excess(struct eth_hpp_workshop *shop, int stage, int device, double peak,
+                                  double limit);
+
 /* Lays out a draft and evaluates its step: shop->layout and shop->step. */
 enum eth_hpp_draft_fault eth_hpp_draft_lay(struct eth_hpp_workshop *shop,
                                            const struct eth_hpp_draft *draft);
@@ -83,6 +94,12 @@ bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *
 int eth_hpp_draft_used(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
                        int pool);
 
+/* Has it at least one of everything, and do its layers add up? */
+bool eth_hpp_draft_is_whole(const struct eth_hpp_draft *draft, int layers);
+
+/* Makes one group of groups that are alike. */
+void eth_hpp_draft_join(struct eth_hpp_draft *draft);
+
 /* Copies what is in use. */
 void eth_hpp_draft_copy(struct eth_hpp_draft *to, const struct eth_hpp_draft *from);
 
@@ -91,6 +108,10 @@ void eth_hpp_draft_copy(struct eth_hpp_draft *to, const struct eth_hpp_draft *fr
 bool eth_hpp_draft_split(const struct eth_hpp_workshop *shop,
                          const struct eth_hpp_draft_stage *stage, int first_layer, int micro_batch,
                          int *samples);
+
+/* The kind of GPU of a part of a stage. */
+int eth_hpp_draft_device(const struct eth_hpp_workshop *shop,
+                         const struct eth_hpp_draft_stage *stage, int part);
 
 /* Workers of a stage. */
 int eth_hpp_draft_workers(const struct eth_hpp_draft_stage *stage);

@@ -7,12 +7,16 @@ libplan_la_SOURCES = \
 	lib/plan/bind.c \
 	lib/plan/blocks.c \
 	lib/plan/bound.c lib/plan/bound.h \
+	lib/plan/classes.c lib/plan/classes.h \
 	lib/plan/cluster.c lib/plan/cluster.h lib/plan/cluster_file.c \
 	lib/plan/cost.c lib/plan/cost.h \
+	lib/plan/deal.c lib/plan/deal.h \
 	lib/plan/derive.c lib/plan/derive.h \
-	lib/plan/draft.c lib/plan/draft.h \
+	lib/plan/draft.c lib/plan/draft.h lib/plan/draft_cut.c \
+	lib/plan/draft_shape.c \
 	lib/plan/evaluate.c lib/plan/evaluate.h \
 	lib/plan/layout.c lib/plan/layout.h \
+	lib/plan/moves.c lib/plan/moves.h \
 	lib/plan/pipeline.c lib/plan/pipeline.h \
 	lib/plan/plan.c lib/plan/plan.h lib/plan/plan_file.c lib/plan/plan_write.c \
 	lib/plan/pools.c lib/plan/pools.h \
@@ -24,4 +28,5 @@ libplan_la_SOURCES = \
 	lib/plan/solver.c lib/plan/solver.h \
 	lib/plan/starts.c lib/plan/starts.h \
 	lib/plan/sums.c lib/plan/sums.h \
-	lib/plan/verify.c
+	lib/plan/verify.c \
+	lib/plan/waits.c lib/plan/waits.h

@@ -4,22 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int widths[] = {1, 2, 4, 8};
-static const int counts[] = {1,  2,  3,  4,  5,  6,  8,   10,  12, 16,
-                             20, 24, 32, 48, 64, 96, 128, 256, 512};
+#include "plan/classes.h"
+
+static const int counts[] = {1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128};
 static const int shares[] = {1, 2, 4, 8, 16, 32}; /* samples of a worker in a micro-batch */
-/* POOLS_MAX: with more pools than that the families combine the first ones only. */
-enum {
-    WIDTHS = 4,
-    COUNTS = 19,
-    SHARES = 6,
-    POOLS_MAX = 6,
-    CLASSES_KEPT = 4,
-    OPTIONS_KEPT = 3,
-    PARTITIONS_MAX = 1024,
-    MICRO_BATCH_MAX = 256,
-    ROUNDS_MAX = 32
-};
+enum { COUNTS = 16, SHARES = 6, PARTITIONS_MAX = 1024, ROUNDS_MAX = 32 };
 
 /* Characters of candidates: a partition of the pools by its number, and the other families. */
 enum { MIXED = 1 << 27, EVEN = 1 << 28 };
@@ -49,19 +38,6 @@ double eth_hpp_candidates_offer(struct eth_hpp_candidates *candidates,
     candidates->list[at].character = character;
     eth_hpp_draft_copy(&candidates->list[at].draft, draft);
     return step_s;
-}
-
-static bool has_degree(const struct eth_hpp_workshop *shop, int pool, int degree)
-{
-    const struct eth_hpp_pool *p = &shop->pools.pools[pool];
-    return eth_hpp_cost_most_samples(shop->cost, p->device, degree) > 0 &&
-           shop->cost->degree[degree] <= p->per_node;
-}
-
-static bool degree_allowed(const struct eth_hpp_workshop *shop, int degree)
-{
-    int most = shop->options->max_tensor_parallel;
-    return most == 0 || shop->cost->degree[degree] <= most;
 }
 
 /* Tries a draft of one group whose stages are set but for their layers: without recompute, else
@@ -98,231 +74,6 @@ static double worth(const struct eth_hpp_candidates *candidates)
                : 1.1 * candidates->list[ETH_HPP_CANDIDATES - 1].step_s;
 }
 
-/* ---- classes: equal pipelines, each a chain over the same pools ---- */
-
-/* Pools by memory, more first: early stages hold more micro-batches. Reversed for the other order.
- */
-static int order_pools(const struct eth_hpp_workshop *shop, unsigned mask, bool reversed,
-                       int *order)
-{
-    const struct eth_hpp_device *devices = shop->cost->cluster->devices;
-    int count = 0;
-    for (int p = 0; p < POOLS_MAX; p++) {
-        if (!(mask >> p & 1))
-            continue;
-        int at = count++;
-        double memory = devices[shop->pools.pools[p].device].memory_bytes;
-        for (; at > 0; at--) {
-            double before = devices[shop->pools.pools[order[at - 1]].device].memory_bytes;
-            if (reversed ? before <= memory : before >= memory)
-                break;
-            order[at] = order[at - 1];
-        }
-        order[at] = p;
-    }
-    return count;
-}
-
-/* Forward and backward of the average layer. */
-static double average_layer_s(const struct eth_hpp_workshop *shop, int pool, int degree,
-                              int samples)
-{
-    const struct eth_hpp_cost *cost = shop->cost;
-    int layers = cost->profile->layer_count;
-    struct eth_hpp_layer_time time = eth_hpp_cost_layers(cost, shop->pools.pools[pool].device,
-                                                         degree, 0, layers, samples, false);
-    return (time.forward_s + time.backward_s) / layers;
-}
-
-/* Samples a second that all GPUs of a pool could do at best. */
-static double best_rate(const struct eth_hpp_workshop *shop, int pool)
-{
-    const struct eth_hpp_pool *p = &shop->pools.pools[pool];
-    double best = 0;
-    for (int d = 0; d < shop->cost->degrees; d++) {
-        if (!has_degree(shop, pool, d) || !degree_allowed(shop, d))
-            continue;
-        int most = eth_hpp_cost_most_samples(shop->cost, p->device, d);
-        double rate = most / (average_layer_s(shop, pool, d, most) * shop->cost->degree[d]);
-        best = rate > best ? rate : best;
-    }
-    return best * p->gpus;
-}
-
-/* How a pool's share of a pipeline can be cut into stages. */
-struct option {
-    int width, degree, stages;
-    double layers_per_s; /* for one micro-batch after the other */
-};
-
-/* Keeps the fastest options, one of each number of stages, fastest first; returns their number. */
-static int keep_option(struct option *kept, int count, struct option option)
-{
-    int at = 0;
-    while (at < count && kept[at].stages != option.stages)
-        at++;
-    if (at == count && count < OPTIONS_KEPT)
-        kept[count++].layers_per_s = 0;
-    else if (at == count)
-        at--; /* the slowest gives way */
-    if (option.layers_per_s <= kept[at].layers_per_s)
-        return count;
-    for (; at > 0 && kept[at - 1].layers_per_s < option.layers_per_s; at--)
-        kept[at] = kept[at - 1];
-    kept[at] = option;
-    return count;
-}
-
-static int find_options(const struct eth_hpp_workshop *shop, int pool, int replicas,
-                        int micro_batch, struct option *options)
-{
-    const struct eth_hpp_pool *p = &shop->pools.pools[pool];
-    int gpus = p->gpus / replicas, count = 0;
-    for (int d = 0; d < shop->cost->degrees; d++) {
-        if (!has_degree(shop, pool, d) || !degree_allowed(shop, d))
-            continue;
-        for (int w = 0; w < WIDTHS && widths[w] <= micro_batch; w++) {
-            int samples = (micro_batch + widths[w] - 1) / widths[w];
-            int stages = gpus / (widths[w] * shop->cost->degree[d]);
-            if (stages == 0 || samples > eth_hpp_cost_most_samples(shop->cost, p->device, d))
-                continue;
-            double layer_s = average_layer_s(shop, pool, d, samples);
-            count = keep_option(options, count,
-                                (struct option){widths[w], d, stages, stages / layer_s});
-        }
-    }
-    return count;
-}
-
-/* The best groups over a set of pools, best first. */
-struct classes {
-    int count;
-    struct {
-        double s_per_sample;
-        struct eth_hpp_draft_group *group;
-    } kept[CLASSES_KEPT];
-};
-
-static double worst_kept(const struct classes *classes)
-{
-    return classes->count < CLASSES_KEPT ? INFINITY : classes->kept[CLASSES_KEPT - 1].s_per_sample;
-}
-
-static void keep_class(struct classes *classes, const struct eth_hpp_draft_group *group,
-                       double s_per_sample)
-{
-    int at = 0;
-    while (at < classes->count && classes->kept[at].group->stage_count != group->stage_count)
-        at++; /* one of each depth */
-    if (at == CLASSES_KEPT)
-        at--;
-    if (at == classes->count)
-        classes->kept[classes->count++].s_per_sample = INFINITY;
-    if (s_per_sample >= classes->kept[at].s_per_sample)
-        return;
-    struct eth_hpp_draft_group *memory = classes->kept[at].group;
-    for (; at > 0 && classes->kept[at - 1].s_per_sample > s_per_sample; at--)
-        classes->kept[at] = classes->kept[at - 1];
-    classes->kept[at].s_per_sample = s_per_sample;
-    classes->kept[at].group = memory;
-    *memory = *group;
-}
-
-/* What the chains of a class have in common while its options are tried. */
-struct chain {
-    int order[POOLS_MAX], pools;
-    int option_count[POOLS_MAX];
-    struct option options[POOLS_MAX][OPTIONS_KEPT];
-    double part; /* of the batch, in samples */
-};
-
-static bool set_stages(const struct chain *chain, int choice, bool recompute,
-                       struct eth_hpp_draft_group *group, double *layers_per_s)
-{
-    group->stage_count = 0;
-    *layers_per_s = 0;
-    for (int i = 0; i < chain->pools; i++) {
-        const struct option *option = &chain->options[i][choice % chain->option_count[i]];
-        choice /= chain->option_count[i];
-        *layers_per_s += option->layers_per_s;
-        if (group->stage_count + option->stages > ETH_HPP_DRAFT_STAGES)
-            return false;
-        for (int s = 0; s < option->stages; s++)
-            group->stages[group->stage_count++] =
-                (struct eth_hpp_draft_stage){.degree = option->degree,
-                                             .recompute = recompute,
-                                             .part_count = 1,
-                                             .parts = {{chain->order[i], option->width}}};
-    }
-    return true;
-}
-
-/* Tries all combinations of the pools' options for pipelines of this number and micro-batch. */
-static void try_chain(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft,
-                      const struct chain *chain, struct classes *classes)
-{
-    struct eth_hpp_draft_group *group = &draft->groups[0];
-    int combinations = 1, layers = shop->cost->profile->layer_count;
-    double rounds = chain->part / ((double)group->replicas * group->micro_batch);
-    rounds = rounds < 1 ? 1 : rounds;
-    for (int i = 0; i < chain->pools; i++)
-        combinations *= chain->option_count[i];
-    for (int c = 0; c < combinations; c++) {
-        double layers_per_s, beat_s;
-        bool fits = set_stages(chain, c, false, group, &layers_per_s);
-        if (!fits || group->stage_count > layers)
-            continue;
-        double beats = rounds + group->stage_count - 1;
-        if (beats * layers / layers_per_s / chain->part >= worst_kept(classes))
-            continue; /* no cut can be better than a perfect one */
-        fits = eth_hpp_draft_balance(shop, draft, 0, &beat_s);
-        if (!fits && !shop->options->no_recompute) {
-            set_stages(chain, c, true, group, &layers_per_s);
-            fits = eth_hpp_draft_balance(shop, draft, 0, &beat_s);
-        }
-        if (fits)
-            keep_class(classes, group, beats * beat_s / chain->part);
-    }
-}
-
-/* Micro-batches that divide the batch can be dealt whatever other groups there are; even data asks
- * that the pipelines divide it too. */
-static bool can_deal(const struct eth_hpp_workshop *shop, int replicas, int micro_batch)
-{
-    int64_t batch = shop->options->global_batch, round = (int64_t)replicas * micro_batch;
-    if (round > batch)
-        return false;
-    return batch % (shop->options->shape == ETH_HPP_SHAPE_HPP ? micro_batch : round) == 0;
-}
-
-/* The best classes over a set of pools. Their share of the batch is not known yet: it is taken to
- * be their share of all GPUs' speed. */
-static void find_classes(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, unsigned mask,
-                         double part, struct classes *classes)
-{
-    struct chain chain = {.part = part};
-    struct eth_hpp_draft_group *group = &draft->groups[0];
-    int pools = __builtin_popcount(mask); /* at most 27 combinations are tried */
-    int options = pools <= 3 ? 3 : pools == 4 ? 2 : 1;
-    for (int reversed = 0; reversed < (pools > 1 ? 2 : 1); reversed++) {
-        chain.pools = order_pools(shop, mask, reversed, chain.order);
-        for (int c = 0; c < COUNTS; c++)
-            for (int m = 1; m <= MICRO_BATCH_MAX; m++) {
-                bool whole = can_deal(shop, counts[c], m);
-                group->replicas = counts[c];
-                group->extra_in_flight = 0;
-                group->micro_batch = m;
-                for (int i = 0; whole && i < chain.pools; i++) {
-                    int found = find_options(shop, chain.order[i], counts[c], m, chain.options[i]);
-                    chain.option_count[i] = found < options ? found : options;
-                    whole = found > 0;
-                }
-                if (whole)
-                    try_chain(shop, draft, &chain, classes);
-            }
-    }
-}
-
 /* ---- partitions of the pools into classes ---- */
 
 struct partitions {
@@ -330,9 +81,9 @@ struct partitions {
     struct partition {
         double samples_per_s;
         int blocks;
-        unsigned masks[POOLS_MAX];
+        unsigned masks[ETH_HPP_CLASSES_POOLS];
     } list[PARTITIONS_MAX];
-    const struct classes *classes; /* [mask] */
+    const struct eth_hpp_classes *classes; /* [mask] */
 };
 
 /* Each pool in turn stays idle or joins a block with some of the later ones. */
@@ -345,7 +96,7 @@ static void list_partitions(struct partitions *all, struct partition *now, unsig
     }
     unsigned lowest = left & -left, others = left ^ lowest;
     for (unsigned with = others;; with = (with - 1) & others) {
-        const struct classes *classes = &all->classes[lowest | with];
+        const struct eth_hpp_classes *classes = &all->classes[lowest | with];
         if (classes->count > 0) {
             now->masks[now->blocks++] = lowest | with;
             now->samples_per_s += 1 / classes->kept[0].s_per_sample;
@@ -374,7 +125,7 @@ static void offer_partition(struct eth_hpp_workshop *shop, struct eth_hpp_candid
     const struct partition *partition = &all->list[index];
     draft->group_count = partition->blocks;
     for (int other = 0; other < partition->blocks; other++)
-        for (int choice = other == 0 ? 0 : 1; choice < CLASSES_KEPT; choice++) {
+        for (int choice = other == 0 ? 0 : 1; choice < ETH_HPP_CLASSES_KEPT; choice++) {
             if (choice >= all->classes[partition->masks[other]].count)
                 break;
             for (int b = 0; b < partition->blocks; b++)
@@ -391,11 +142,13 @@ static void offer_partition(struct eth_hpp_workshop *shop, struct eth_hpp_candid
 static void try_partitions(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
                            struct eth_hpp_draft *draft)
 {
-    int pools = shop->pools.count < POOLS_MAX ? shop->pools.count : POOLS_MAX;
+    int pools =
+        shop->pools.count < ETH_HPP_CLASSES_POOLS ? shop->pools.count : ETH_HPP_CLASSES_POOLS;
     int masks = 1 << pools;
-    double total = 0, rate[POOLS_MAX];
-    struct classes *classes = calloc((size_t)masks, sizeof(*classes));
-    struct eth_hpp_draft_group *memory = calloc((size_t)masks * CLASSES_KEPT, sizeof(*memory));
+    double total = 0, rate[ETH_HPP_CLASSES_POOLS];
+    struct eth_hpp_classes *classes = calloc((size_t)masks, sizeof(*classes));
+    struct eth_hpp_draft_group *memory =
+        calloc((size_t)masks * ETH_HPP_CLASSES_KEPT, sizeof(*memory));
     struct partitions *all = calloc(1, sizeof(*all));
     if (classes == NULL || memory == NULL || all == NULL) {
         shop->failed = true;
@@ -403,21 +156,22 @@ static void try_partitions(struct eth_hpp_workshop *shop, struct eth_hpp_candida
         goto out;
     }
     for (int p = 0; p < pools; p++)
-        total += rate[p] = best_rate(shop, p);
+        total += rate[p] = eth_hpp_classes_rate(shop, p);
     for (int mask = 1; mask < masks; mask++) {
         double part = 0;
         for (int p = 0; p < pools; p++)
             part += mask >> p & 1 ? shop->options->global_batch * rate[p] / total : 0;
-        for (int i = 0; i < CLASSES_KEPT; i++)
-            classes[mask].kept[i].group = &memory[mask * CLASSES_KEPT + i];
+        for (int i = 0; i < ETH_HPP_CLASSES_KEPT; i++)
+            classes[mask].kept[i].group = &memory[mask * ETH_HPP_CLASSES_KEPT + i];
         draft->group_count = 1;
         draft->sharded_optimizer = false;
-        find_classes(shop, draft, (unsigned)mask,
-                     shop->options->shape == ETH_HPP_SHAPE_HPP ? part : shop->options->global_batch,
-                     &classes[mask]);
+        eth_hpp_classes_find(
+            shop, draft, (unsigned)mask,
+            shop->options->shape == ETH_HPP_SHAPE_HPP ? part : shop->options->global_batch,
+            &classes[mask]);
         if (classes[mask].count == 0 && !shop->options->no_sharded) {
             draft->sharded_optimizer = true;
-            find_classes(shop, draft, (unsigned)mask, part, &classes[mask]);
+            eth_hpp_classes_find(shop, draft, (unsigned)mask, part, &classes[mask]);
         }
     }
     all->classes = classes;
@@ -441,7 +195,7 @@ out:
 static void try_mixed(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
                       struct eth_hpp_draft *draft, unsigned mask)
 {
-    int order[POOLS_MAX], pools = order_pools(shop, mask, false, order);
+    int order[ETH_HPP_CLASSES_POOLS], pools = eth_hpp_classes_order(shop, mask, false, order);
     struct eth_hpp_draft_group *group = &draft->groups[0];
     draft->group_count = 1;
     if (pools < 2 || pools > ETH_HPP_DRAFT_PARTS)
@@ -453,7 +207,8 @@ static void try_mixed(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *
             for (int i = 0; i < pools; i++) {
                 stage.parts[i].pool = order[i];
                 stage.parts[i].workers = shop->pools.pools[order[i]].gpus / (counts[c] * depth);
-                whole = whole && stage.parts[i].workers > 0 && has_degree(shop, order[i], 0);
+                whole = whole && stage.parts[i].workers > 0 &&
+                        eth_hpp_classes_has_degree(shop, order[i], 0);
             }
             if (!whole)
                 continue;
@@ -506,7 +261,7 @@ static bool make_even(const struct eth_hpp_workshop *shop, const int *pool_of_gp
         struct eth_hpp_draft_group group = {.replicas = 1, .stage_count = depth};
         for (int s = 0; s < depth; s++) {
             int pool = pool_of(shop, pool_of_gpu, s * pipelines + p, tensor_parallel);
-            if (pool < 0 || !has_degree(shop, pool, degree))
+            if (pool < 0 || !eth_hpp_classes_has_degree(shop, pool, degree))
                 return false;
             group.stages[s] = (struct eth_hpp_draft_stage){
                 .degree = degree, .part_count = 1, .parts = {{pool, 1}}};
@@ -548,7 +303,7 @@ static void try_even(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *c
     for (int d = 0; d < shop->cost->degrees; d++)
         for (int depth = 1; depth <= layers && depth <= ETH_HPP_DRAFT_STAGES; depth++) {
             int gpus = depth * shop->cost->degree[d];
-            if (!degree_allowed(shop, d) || cluster->gpu_count % gpus != 0 ||
+            if (!eth_hpp_classes_may_use(shop, d) || cluster->gpu_count % gpus != 0 ||
                 (depth > 1 && layers - 2 < depth) ||
                 !make_even(shop, pool_of_gpu, cluster->gpu_count / gpus, depth, d, draft))
                 continue;
@@ -569,7 +324,8 @@ static void try_even(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *c
 void eth_hpp_starts_collect(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates)
 {
     struct eth_hpp_draft *draft = calloc(1, sizeof(*draft));
-    int pools = shop->pools.count < POOLS_MAX ? shop->pools.count : POOLS_MAX;
+    int pools =
+        shop->pools.count < ETH_HPP_CLASSES_POOLS ? shop->pools.count : ETH_HPP_CLASSES_POOLS;
     unsigned all = (1u << pools) - 1;
     if (draft == NULL) {
         shop->failed = true;

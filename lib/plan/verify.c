@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/waits.h"
+
 /*
  * The graph of waits. A node is an instruction; a send and its receive are one node, and so are the
  * parts of one sum, since each completes with the other. Programs are in rank order.
@@ -353,62 +355,16 @@ static bool add_edges(struct graph *g, int p)
     return done;
 }
 
-/* ---- cycles ---- */
-
-/* Follows waits among the nodes that never got free until one comes again. */
-static enum eth_hpp_status report_cycle(const struct graph *g, const int *waits)
+static enum eth_hpp_status find_deadlock(const struct graph *g)
 {
-    int total = g->base[g->program_count], at = 0;
-    while (waits[at] == 0)
-        at++;
-    for (int steps = 0; steps < total; steps++) /* after that many steps we are in the cycle */
-        for (int e = 0; e < g->edge_count; e++)
-            if (g->edges[e][1] == at && waits[g->edges[e][0]] > 0) {
-                at = g->edges[e][0];
-                break;
-            }
-    int p = program_of(g, at);
-    return refuse(g, p, at - g->base[p], "waits for itself through other ranks: a deadlock");
-}
-
-static enum eth_hpp_status find_cycle(struct graph *g)
-{
-    size_t total = (size_t)g->base[g->program_count];
-    int *waits = calloc(total, sizeof(*waits)), *start = calloc(total + 1, sizeof(*start));
-    int *targets = malloc((size_t)(g->edge_count > 0 ? g->edge_count : 1) * sizeof(*targets));
-    int *ready = malloc(total * sizeof(*ready));
-    enum eth_hpp_status status = ETH_HPP_OK;
-    if (waits == NULL || start == NULL || targets == NULL || ready == NULL) {
-        status = eth_hpp_error_memory(g->err, "the graph of waits");
-        goto out;
-    }
-    for (int e = 0; e < g->edge_count; e++) {
-        waits[g->edges[e][1]]++;
-        start[g->edges[e][0] + 1]++;
-    }
-    for (size_t i = 0; i < total; i++)
-        start[i + 1] += start[i];
-    for (int e = g->edge_count - 1; e >= 0; e--) /* start[] becomes the first index again */
-        targets[--start[g->edges[e][0] + 1]] = g->edges[e][1];
-    size_t count = 0, freed = 0;
-    for (size_t i = 0; i < total; i++)
-        if (waits[i] == 0)
-            ready[count++] = (int)i;
-    while (freed < count) {
-        int node = ready[freed++];
-        int end = (size_t)node + 2 <= total ? start[node + 2] : g->edge_count;
-        for (int e = start[node + 1]; e < end; e++)
-            if (--waits[targets[e]] == 0)
-                ready[count++] = targets[e];
-    }
-    if (freed < total)
-        status = report_cycle(g, waits);
-out:
-    free(waits);
-    free(start);
-    free(targets);
-    free(ready);
-    return status;
+    int stuck;
+    if (!eth_hpp_waits_find_cycle((const int(*)[2])g->edges, g->edge_count,
+                                  g->base[g->program_count], &stuck))
+        return eth_hpp_error_memory(g->err, "the graph of waits");
+    if (stuck < 0)
+        return ETH_HPP_OK;
+    int p = program_of(g, stuck);
+    return refuse(g, p, stuck - g->base[p], "waits for itself through other ranks: a deadlock");
 }
 
 /* ---- one program by itself ---- */
@@ -466,7 +422,7 @@ static enum eth_hpp_status check_all(struct graph *g)
     for (int p = 0; p < g->program_count && status == ETH_HPP_OK; p++)
         if (!add_edges(g, p))
             status = eth_hpp_error_memory(g->err, "the graph of waits");
-    return status == ETH_HPP_OK ? find_cycle(g) : status;
+    return status == ETH_HPP_OK ? find_deadlock(g) : status;
 }
 
 enum eth_hpp_status eth_hpp_program_verify(const struct eth_hpp_plan *plan,

@@ -1,0 +1,36 @@
+/* Classes: the best groups of equal pipelines, each a chain over the same pools. */
+#ifndef ETH_HPP_PLAN_CLASSES_H
+#define ETH_HPP_PLAN_CLASSES_H
+
+#include "plan/draft.h"
+
+/* With more pools than that the families combine the first ones only. */
+enum { ETH_HPP_CLASSES_POOLS = 6, ETH_HPP_CLASSES_KEPT = 4 };
+
+/* The best groups over a set of pools, best first. */
+struct eth_hpp_classes {
+    int count;
+    struct {
+        double s_per_sample;
+        struct eth_hpp_draft_group *group;
+    } kept[ETH_HPP_CLASSES_KEPT];
+};
+
+/* Can the pool's GPUs run at this tensor parallelism? And do the options allow it? */
+bool eth_hpp_classes_has_degree(const struct eth_hpp_workshop *shop, int pool, int degree);
+bool eth_hpp_classes_may_use(const struct eth_hpp_workshop *shop, int degree);
+
+/* The pools of a mask by memory, more first: early stages hold more micro-batches. Reversed for the
+ * other order. Returns their number. */
+int eth_hpp_classes_order(const struct eth_hpp_workshop *shop, unsigned mask, bool reversed,
+                          int *order);
+
+/* Samples a second that all GPUs of a pool could do at best. */
+double eth_hpp_classes_rate(const struct eth_hpp_workshop *shop, int pool);
+
+/* The best classes over the pools of a mask, whose kept[].group the caller provides. `part` samples
+ * of the batch are taken to be theirs. *draft is used for trying; its sharded_optimizer counts. */
+void eth_hpp_classes_find(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, unsigned mask,
+                          double part, struct eth_hpp_classes *classes);
+
+#endif

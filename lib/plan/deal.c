@@ -1,0 +1,112 @@
+#include "plan/deal.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { BACK_MAX = 64 };
+
+static double pace_s(const struct eth_hpp_pace *pace, int64_t n)
+{
+    return pace->fill + (double)n * pace->beat;
+}
+
+/* Micro-batches that every replica of a group can do within `s`, at least one. */
+static int within(const struct eth_hpp_pace *pace, double s)
+{
+    double n = floor((s - pace->fill) / pace->beat);
+    return n < 1 ? 1 : n > 1e9 ? 1000000000 : (int)n;
+}
+
+static int64_t dealt(const struct eth_hpp_pace *paces, int groups, double s)
+{
+    int64_t samples = 0;
+    for (int g = 0; g < groups; g++)
+        samples += (int64_t)paces[g].replicas * paces[g].micro_batch * within(&paces[g], s);
+    return samples;
+}
+
+/* Gives `rest` samples to the pipelines that finish one more micro-batch first; those of group
+ * `except` get none. totals[g] are the micro-batches of all replicas of a group. True if nothing is
+ * left over. */
+static bool deal_rest(const struct eth_hpp_pace *paces, int groups, int except, int64_t rest,
+                      int64_t *totals)
+{
+    while (rest > 0) {
+        int best = -1;
+        double best_s = INFINITY;
+        for (int g = 0; g < groups; g++) {
+            double s = pace_s(&paces[g], totals[g] / paces[g].replicas + 1);
+            if (g == except || paces[g].micro_batch > rest || s >= best_s)
+                continue;
+            best = g;
+            best_s = s;
+        }
+        if (best < 0)
+            return false;
+        /* Its replicas that have not had their turn are all as good. */
+        int64_t turn = paces[best].replicas - totals[best] % paces[best].replicas;
+        int64_t can = rest / paces[best].micro_batch;
+        totals[best] += turn < can ? turn : can;
+        rest -= (turn < can ? turn : can) * paces[best].micro_batch;
+    }
+    return true;
+}
+
+/* A rest that is no micro-batch of anyone is made one by giving some back elsewhere. */
+static bool deal_around(const struct eth_hpp_pace *paces, int groups, int64_t rest, int64_t *totals)
+{
+    int64_t start[ETH_HPP_DEAL_GROUPS];
+    memcpy(start, totals, (size_t)groups * sizeof(*start));
+    if (deal_rest(paces, groups, -1, rest, totals))
+        return true;
+    for (int back = 1; back <= BACK_MAX; back++)
+        for (int g = 0; g < groups; g++) {
+            memcpy(totals, start, (size_t)groups * sizeof(*start));
+            totals[g] -= back;
+            if (totals[g] >= paces[g].replicas &&
+                deal_rest(paces, groups, g, rest + (int64_t)back * paces[g].micro_batch, totals))
+                return true;
+        }
+    return false;
+}
+
+bool eth_hpp_deal(const struct eth_hpp_pace *paces, int groups, int global_batch, int *counts,
+                  int *more)
+{
+    int64_t totals[ETH_HPP_DEAL_GROUPS];
+    double low = 0, high = 1e-9;
+    if (dealt(paces, groups, low) > global_batch)
+        return false;
+    while (dealt(paces, groups, high) <= global_batch)
+        high *= 2;
+    for (int i = 0; i < 60; i++) {
+        double middle = (low + high) / 2;
+        *(dealt(paces, groups, middle) <= global_batch ? &low : &high) = middle;
+    }
+    for (int g = 0; g < groups; g++)
+        totals[g] = (int64_t)paces[g].replicas * within(&paces[g], low);
+    if (!deal_around(paces, groups, global_batch - dealt(paces, groups, low), totals))
+        return false;
+    for (int g = 0; g < groups; g++) {
+        counts[g] = (int)(totals[g] / paces[g].replicas);
+        more[g] = (int)(totals[g] % paces[g].replicas);
+    }
+    return true;
+}
+
+bool eth_hpp_deal_evenly(const struct eth_hpp_pace *paces, int groups, int global_batch,
+                         int *counts, int *more)
+{
+    int64_t round = 0;
+    for (int g = 0; g < groups; g++) {
+        if (paces[g].micro_batch != paces[0].micro_batch)
+            return false;
+        round += (int64_t)paces[g].replicas * paces[g].micro_batch;
+    }
+    for (int g = 0; g < groups; g++) {
+        counts[g] = (int)(global_batch / round);
+        more[g] = 0;
+    }
+    return global_batch % round == 0 && counts[0] > 0;
+}

@@ -1,0 +1,184 @@
+/* Where the layers of a group of pipelines are cut. */
+#include "plan/draft.h"
+
+#include <string.h>
+
+/* What a stage may hold and takes, layer kind by layer kind. */
+struct appetite {
+    double seconds[ETH_HPP_LAYER_KINDS_MAX]; /* forward + backward of a layer, slowest worker */
+    double limit[ETH_HPP_DRAFT_PARTS];       /* memory of each part's device */
+    int device[ETH_HPP_DRAFT_PARTS], samples[ETH_HPP_DRAFT_PARTS]; /* the most of a worker */
+    int parts, live;
+    double optimizer_share; /* of the optimizer's state that stays here */
+};
+
+static void find_appetite(const struct eth_hpp_workshop *shop,
+                          const struct eth_hpp_draft_stage *stage, const int *samples, int live,
+                          double optimizer_share, struct appetite *out)
+{
+    const struct eth_hpp_cost *cost = shop->cost;
+    *out = (struct appetite){
+        .parts = stage->part_count, .live = live, .optimizer_share = optimizer_share};
+    for (int p = 0, at = 0; p < stage->part_count; at += stage->parts[p++].workers) {
+        out->device[p] = eth_hpp_draft_device(shop, stage, p);
+        out->samples[p] = samples[at]; /* larger shares come first */
+        out->limit[p] = cost->cluster->devices[out->device[p]].memory_bytes -
+                        shop->options->memory_margin_bytes;
+        for (int k = 0; k < cost->profile->kind_count; k++) {
+            struct eth_hpp_layer_time t =
+                eth_hpp_cost_layer(cost, out->device[p], stage->degree, k, out->samples[p]);
+            double s = t.backward_s + t.forward_s * (stage->recompute ? 2 : 1);
+            out->seconds[k] = s > out->seconds[k] ? s : out->seconds[k];
+        }
+    }
+}
+
+static bool fits_memory(const struct eth_hpp_workshop *shop,
+                        const struct eth_hpp_draft_stage *stage, const struct appetite *appetite,
+                        int first, int end)
+{
+    struct eth_hpp_stage_memory memory =
+        eth_hpp_cost_memory(shop->cost, stage->degree, first, end, stage->recompute);
+    double state = memory.state - (1 - appetite->optimizer_share) * memory.optimizer;
+    for (int p = 0; p < appetite->parts; p++)
+        if (eth_hpp_cost_peak(shop->cost, &memory, state, appetite->device[p], appetite->samples[p],
+                              appetite->live) > appetite->limit[p])
+            return false;
+    return true;
+}
+
+/* Lets each stage in turn take as many layers as its time and memory allow; true if all are taken
+ * and every stage has one. */
+static bool cut_within(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft_group *group,
+                       const struct appetite *appetites, double s, int *layers)
+{
+    const struct eth_hpp_profile *profile = shop->cost->profile;
+    int layer = 0;
+    for (int i = 0; i < group->stage_count; i++) {
+        int first = layer, keep = group->stage_count - 1 - i; /* one layer for each later stage */
+        double spent = 0;
+        while (layer < profile->layer_count - keep) {
+            spent += appetites[i].seconds[profile->layers[layer]];
+            if (spent > s || !fits_memory(shop, &group->stages[i], &appetites[i], first, layer + 1))
+                break;
+            layer++;
+        }
+        layers[i] = layer - first;
+        if (layers[i] == 0)
+            return false;
+    }
+    return layer == profile->layer_count;
+}
+
+/* Where no cut fits: by how much memory falls short at least, if that is closer than any try
+ * before. The limits are widened until a cut fits; its fullest stage is what is short. */
+static void note_shortage(struct eth_hpp_workshop *shop, const struct eth_hpp_draft_group *group,
+                          struct appetite *appetites, double seconds)
+{
+    int layers[ETH_HPP_DRAFT_STAGES], stages = group->stage_count;
+    double low = 1, high = shop->least_excess < 1e6 ? shop->least_excess : 1e6, factor = high;
+    double limits[ETH_HPP_DRAFT_STAGES][ETH_HPP_DRAFT_PARTS];
+    for (int i = 0; i < stages; i++)
+        memcpy(limits[i], appetites[i].limit, sizeof(limits[i]));
+    for (int turn = 0; turn < 20; turn++) {
+        for (int i = 0; i < stages; i++)
+            for (int p = 0; p < appetites[i].parts; p++)
+                appetites[i].limit[p] = limits[i][p] * factor;
+        bool fits = cut_within(shop, group, appetites, seconds, layers);
+        if (!fits && turn == 0)
+            return;
+        *(fits ? &high : &low) = factor;
+        factor = (low + high) / 2;
+    }
+    for (int i = 0; i < stages; i++)
+        for (int p = 0; p < appetites[i].parts; p++)
+            appetites[i].limit[p] = limits[i][p] * high;
+    if (!cut_within(shop, group, appetites, seconds, layers))
+        return;
+    double worst = 0, peak = 0, limit = 1;
+    int where = 0, device = 0;
+    for (int i = 0, first = 0; i < stages; first += layers[i++]) {
+        const struct eth_hpp_draft_stage *stage = &group->stages[i];
+        struct eth_hpp_stage_memory memory = eth_hpp_cost_memory(
+            shop->cost, stage->degree, first, first + layers[i], stage->recompute);
+        double state = memory.state - (1 - appetites[i].optimizer_share) * memory.optimizer;
+        for (int p = 0; p < appetites[i].parts; p++) {
+            double bytes = eth_hpp_cost_peak(shop->cost, &memory, state, appetites[i].device[p],
+                                             appetites[i].samples[p], 1);
+            if (bytes / limits[i][p] <= worst)
+                continue;
+            worst = bytes / limits[i][p];
+            peak = bytes;
+            limit = limits[i][p];
+            where = i;
+            device = appetites[i].device[p];
+        }
+    }
+    eth_hpp_workshop_note_excess(shop, where, device, peak, limit);
+}
+
+/* The least number of owners of any block: every pipeline holds all layers. */
+static int count_owners(const struct eth_hpp_draft *draft)
+{
+    int owners = 0;
+    for (int g = 0; g < draft->group_count; g++)
+        owners += draft->groups[g].replicas;
+    return owners;
+}
+
+/* Speeds are compared on a layer of the middle, before the cuts are known. */
+static bool find_appetites(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
+                           const struct eth_hpp_draft_group *group, bool lean,
+                           struct appetite *appetites)
+{
+    int samples[ETH_HPP_DRAFT_WORKERS], middle = shop->cost->profile->layer_count / 2;
+    double share = draft->sharded_optimizer ? 1.0 / count_owners(draft) : 1;
+    for (int i = 0; i < group->stage_count; i++) {
+        struct eth_hpp_draft_stage typical = group->stages[i];
+        typical.layers = 1;
+        if (eth_hpp_draft_workers(&typical) > ETH_HPP_DRAFT_WORKERS ||
+            !eth_hpp_draft_split(shop, &typical, middle, group->micro_batch, samples))
+            return false;
+        find_appetite(shop, &group->stages[i], samples, lean ? 1 : group->stage_count - i, share,
+                      &appetites[i]);
+    }
+    return true;
+}
+
+bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, int index,
+                           double *beat_s)
+{
+    struct eth_hpp_draft_group *group = &draft->groups[index];
+    struct appetite appetites[ETH_HPP_DRAFT_STAGES];
+    int layers[ETH_HPP_DRAFT_STAGES], best[ETH_HPP_DRAFT_STAGES], stages = group->stage_count;
+    if (stages > shop->cost->profile->layer_count)
+        return false;
+    for (int lean = 0; lean < 2; lean++) { /* with 1F1B's micro-batches in flight, else with one */
+        double high = 0, low = 0;
+        if (!find_appetites(shop, draft, group, lean, appetites))
+            return false;
+        for (int i = 0; i < stages; i++)
+            for (int k = 0; k < shop->cost->profile->kind_count; k++)
+                high += appetites[i].seconds[k] * shop->cost->profile->layer_count;
+        if (!cut_within(shop, group, appetites, high, best)) {
+            if (lean)
+                note_shortage(shop, group, appetites, high);
+            continue;
+        }
+        for (int turn = 0; turn < 30 && high - low > 1e-4 * high; turn++) {
+            double middle = (low + high) / 2;
+            if (cut_within(shop, group, appetites, middle, layers)) {
+                high = middle;
+                memcpy(best, layers, (size_t)stages * sizeof(*best));
+            } else {
+                low = middle;
+            }
+        }
+        for (int i = 0; i < stages; i++)
+            group->stages[i].layers = best[i];
+        if (beat_s != NULL)
+            *beat_s = high;
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,93 @@
+/* What can be said of a draft without laying it out. */
+#include "plan/draft.h"
+
+#include <string.h>
+
+int eth_hpp_draft_workers(const struct eth_hpp_draft_stage *stage)
+{
+    int workers = 0;
+    for (int p = 0; p < stage->part_count; p++)
+        workers += stage->parts[p].workers;
+    return workers;
+}
+
+int eth_hpp_draft_used(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
+                       int pool)
+{
+    int used = 0;
+    for (int g = 0; g < draft->group_count; g++)
+        for (int s = 0; s < draft->groups[g].stage_count; s++) {
+            const struct eth_hpp_draft_stage *stage = &draft->groups[g].stages[s];
+            for (int p = 0; p < stage->part_count; p++)
+                if (stage->parts[p].pool == pool)
+                    used += draft->groups[g].replicas * stage->parts[p].workers *
+                            shop->cost->degree[stage->degree];
+        }
+    return used;
+}
+
+void eth_hpp_draft_copy(struct eth_hpp_draft *to, const struct eth_hpp_draft *from)
+{
+    to->sharded_optimizer = from->sharded_optimizer;
+    to->group_count = from->group_count;
+    for (int g = 0; g < from->group_count; g++) {
+        const struct eth_hpp_draft_group *group = &from->groups[g];
+        memcpy(&to->groups[g], group,
+               offsetof(struct eth_hpp_draft_group, stages) +
+                   (size_t)group->stage_count * sizeof(group->stages[0]));
+    }
+}
+
+int eth_hpp_draft_device(const struct eth_hpp_workshop *shop,
+                         const struct eth_hpp_draft_stage *stage, int part)
+{
+    return shop->pools.pools[stage->parts[part].pool].device;
+}
+
+bool eth_hpp_draft_is_whole(const struct eth_hpp_draft *draft, int layers)
+{
+    for (int g = 0; g < draft->group_count; g++) {
+        const struct eth_hpp_draft_group *group = &draft->groups[g];
+        int sum = 0;
+        if (group->replicas < 1 || group->micro_batch < 1 || group->stage_count < 1)
+            return false;
+        for (int s = 0; s < group->stage_count; s++) {
+            if (group->stages[s].layers < 1 || group->stages[s].part_count < 1)
+                return false;
+            for (int p = 0; p < group->stages[s].part_count; p++)
+                if (group->stages[s].parts[p].workers < 1)
+                    return false;
+            sum += group->stages[s].layers;
+        }
+        if (sum != layers)
+            return false;
+    }
+    return draft->group_count > 0;
+}
+
+static bool like_groups(const struct eth_hpp_draft_group *a, const struct eth_hpp_draft_group *b)
+{
+    if (a->micro_batch != b->micro_batch || a->extra_in_flight != b->extra_in_flight ||
+        a->stage_count != b->stage_count)
+        return false;
+    for (int s = 0; s < a->stage_count; s++) {
+        const struct eth_hpp_draft_stage *x = &a->stages[s], *y = &b->stages[s];
+        if (x->layers != y->layers || x->degree != y->degree || x->recompute != y->recompute ||
+            x->part_count != y->part_count ||
+            memcmp(x->parts, y->parts, (size_t)x->part_count * sizeof(x->parts[0])) != 0)
+            return false;
+    }
+    return true;
+}
+
+void eth_hpp_draft_join(struct eth_hpp_draft *draft)
+{
+    for (int a = 0; a < draft->group_count; a++)
+        for (int b = draft->group_count - 1; b > a; b--)
+            if (like_groups(&draft->groups[a], &draft->groups[b])) {
+                draft->groups[a].replicas += draft->groups[b].replicas;
+                draft->group_count--;
+                if (b != draft->group_count)
+                    draft->groups[b] = draft->groups[draft->group_count];
+            }
+}
