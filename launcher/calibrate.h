@@ -38,6 +38,12 @@ enum eth_hpp_status eth_hpp_calibrate_apply_links(const struct eth_hpp_link_meas
                                                   struct eth_hpp_cluster *cluster,
                                                   struct eth_hpp_error *err);
 
+/* Adds the links that the site's file states between nodes of the cluster; they win over what was
+ * measured. Errors: INPUT (the file), MEMORY. */
+enum eth_hpp_status eth_hpp_calibrate_apply_site(const char *site_file,
+                                                 struct eth_hpp_cluster *cluster,
+                                                 struct eth_hpp_error *err);
+
 /* ---- one device ---- */
 
 enum eth_hpp_calibrate_when { ETH_HPP_CALIBRATE_AUTO, ETH_HPP_CALIBRATE_YES, ETH_HPP_CALIBRATE_NO };

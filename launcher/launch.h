@@ -137,8 +137,8 @@ enum eth_hpp_status eth_hpp_launch_plan_make(struct eth_hpp_launch *launch,
 /* Is there such a program (by $PATH, as execvp finds it)? Errors: INPUT. */
 enum eth_hpp_status eth_hpp_launch_program_check(const char *program, struct eth_hpp_error *err);
 
-/* Leaves the plan in a folder of this user's and this rank's own, below $ETH_HPP_STEP_FOLDER,
- * $TMPDIR or /tmp. Errors: IO, INPUT (the folder is somebody else's). */
+/* Leaves the plan as a file of this rank's in a folder of this user's own, below $TMPDIR or /tmp.
+ * Errors: IO, INPUT (the folder is somebody else's). */
 enum eth_hpp_status eth_hpp_launch_plan_leave(const char *text, int rank, char *path, size_t size,
                                               struct eth_hpp_error *err);
 

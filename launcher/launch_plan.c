@@ -115,6 +115,9 @@ enum eth_hpp_status eth_hpp_launch_facts_make(struct eth_hpp_launch *launch,
     if (status == ETH_HPP_OK)
         status = eth_hpp_calibrate_apply_links(launch->pairs, launch->pair_count, launch->ranks,
                                                &made.cluster, err);
+    const char *site_file = getenv("ETH_HPP_SITE_FILE");
+    if (status == ETH_HPP_OK && site_file != NULL && *site_file != '\0')
+        status = eth_hpp_calibrate_apply_site(site_file, &made.cluster, err);
     if (status == ETH_HPP_OK)
         status = make_profile(launch, &made.cluster, &made.profile, err);
     if (status != ETH_HPP_OK) {

@@ -76,8 +76,8 @@ enum eth_hpp_status eth_hpp_launch_plan_leave(const char *text, int rank, char *
                                               struct eth_hpp_error *err)
 {
     char folder[PATH_LENGTH / 2];
-    const char *base = environment_or("ETH_HPP_STEP_FOLDER", environment_or("TMPDIR", "/tmp"));
-    snprintf(folder, sizeof(folder), "%s/eth-hpp-%u", base, (unsigned)geteuid());
+    snprintf(folder, sizeof(folder), "%s/eth-hpp-%u", environment_or("TMPDIR", "/tmp"),
+             (unsigned)geteuid());
     enum eth_hpp_status status = own_folder(folder, err);
     if (status != ETH_HPP_OK)
         return status;

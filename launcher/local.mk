@@ -8,6 +8,7 @@ liblauncher_la_SOURCES = \
 	launcher/calibrate_devices.c \
 	launcher/calibrate_links.c \
 	launcher/calibrate_pairs.c \
+	launcher/calibrate_site.c \
 	launcher/command.c launcher/command.h \
 	launcher/exchange.c launcher/exchange.h \
 	launcher/gpu.c launcher/gpu.h \

@@ -47,7 +47,7 @@ enum eth_hpp_status eth_hpp_inventory_collect(const char *node, const char *site
         *inventory = made;
         made = (struct eth_hpp_inventory){0};
     }
-    eth_hpp_inventory_free(&site.stated);
+    eth_hpp_site_node_free(&site);
     eth_hpp_inventory_free(&made);
     return status;
 }

@@ -13,8 +13,13 @@
 
 enum { FILE_LIMIT = 4 << 20, NODES_MAX = 100000, LIST_LONGEST = 4000 };
 
-static void free_site(struct eth_hpp_site_node *site)
+void eth_hpp_site_node_free(struct eth_hpp_site_node *site)
 {
+    for (int i = 0; i < site->link_count; i++) {
+        free(site->links[i].between[0]);
+        free(site->links[i].between[1]);
+    }
+    free(site->links);
     eth_hpp_inventory_free(&site->stated);
     *site = (struct eth_hpp_site_node){0};
 }
@@ -94,21 +99,35 @@ static void read_node(const struct eth_hpp_json *at, const char *node,
     if (entry.found && !site->found)
         *site = entry;
     else
-        free_site(&entry);
+        eth_hpp_site_node_free(&entry);
 }
 
-/* Limited pairs are the planner's; here they are only checked. */
-static void check_links(const struct eth_hpp_json *root)
+static void read_link(const struct eth_hpp_json *at, struct eth_hpp_site_link *link)
 {
-    struct eth_hpp_json links = eth_hpp_json_array(root, "links", 0, NODES_MAX);
-    for (size_t i = 0; i < eth_hpp_json_length(&links); i++) {
-        struct eth_hpp_json at = eth_hpp_json_item(&links, i);
-        eth_hpp_json_keys(&at, "between", "bandwidth", "latency_s", NULL);
-        struct eth_hpp_json ends = eth_hpp_json_array(&at, "between", 2, 2);
-        for (size_t e = 0; e < 2; e++)
-            names_node(&ends, eth_hpp_json_item_string(&ends, e, LIST_LONGEST), "");
-        eth_hpp_json_number(&at, "bandwidth", 1, 1e15);
-        eth_hpp_json_number_or(&at, "latency_s", 0, 10, 0);
+    eth_hpp_json_keys(at, "between", "bandwidth", "latency_s", NULL);
+    struct eth_hpp_json ends = eth_hpp_json_array(at, "between", 2, 2);
+    for (size_t e = 0; e < 2; e++) {
+        const char *list = eth_hpp_json_item_string(&ends, e, LIST_LONGEST);
+        names_node(&ends, list, ""); /* checks the list */
+        link->between[e] = strdup(list);
+        if (link->between[e] == NULL)
+            eth_hpp_json_fail(&ends, "out of memory");
+    }
+    link->bandwidth = eth_hpp_json_number(at, "bandwidth", 1, 1e15);
+    link->latency_s = eth_hpp_json_number_or(at, "latency_s", 0, 10, 0);
+}
+
+static void read_links(const struct eth_hpp_json *root, struct eth_hpp_site_node *site)
+{
+    struct eth_hpp_json list = eth_hpp_json_array(root, "links", 0, NODES_MAX);
+    size_t count = eth_hpp_json_length(&list);
+    site->links = count > 0 ? calloc(count, sizeof(*site->links)) : NULL;
+    if (count > 0 && site->links == NULL)
+        eth_hpp_json_fail(&list, "out of memory");
+    for (size_t i = 0; site->links != NULL && i < count; i++) {
+        struct eth_hpp_json at = eth_hpp_json_item(&list, i);
+        site->link_count = (int)i + 1;
+        read_link(&at, &site->links[i]);
     }
 }
 
@@ -130,10 +149,10 @@ enum eth_hpp_status eth_hpp_site_file_parse(const char *name, const char *text, 
         read_node(&at, node, &made);
     }
     if (eth_hpp_json_has(&root, "links"))
-        check_links(&root);
+        read_links(&root, &made);
     enum eth_hpp_status status = eth_hpp_json_finish(document, err);
     if (status != ETH_HPP_OK) {
-        free_site(&made);
+        eth_hpp_site_node_free(&made);
         return status;
     }
     *site = made;

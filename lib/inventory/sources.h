@@ -34,11 +34,21 @@ int eth_hpp_sysfs_pci_numa_node(const char *root, const char *pci);
 
 /* ---- the site's file ---- */
 
-/* What a site's file states of one node; parts that are not stated have their flag unset. */
+/* What any pair of a node of the first and one of the second hostlist is limited to. */
+struct eth_hpp_site_link {
+    char *between[2];
+    double bandwidth, latency_s;
+};
+
+/* What a site's file states of one node, and its links of all nodes. Parts that are not stated have
+ * their flag unset. Freed with eth_hpp_site_node_free. */
 struct eth_hpp_site_node {
     bool found, has_gpus, has_nics, has_emulation;
-    struct eth_hpp_inventory stated; /* its gpus, nics and emulation; freed by the caller */
+    struct eth_hpp_inventory stated; /* its gpus, nics and emulation */
+    struct eth_hpp_site_link *links;
+    int link_count;
 };
+void eth_hpp_site_node_free(struct eth_hpp_site_node *site);
 
 /* Reads the whole `eth-hpp-site` file strictly, and gives what its first matching entry states of
  * `node`. Refuses a file that is not owned by root or that others can write. Errors: INPUT. */

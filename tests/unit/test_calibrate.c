@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "emulation/ranks.h"
 #include "launcher/calibrate.h"
 #include "plan/derive.h"
@@ -217,6 +218,37 @@ static void a_slower_network_of_some_nodes_is_theirs_and_no_limited_link(void **
     free(rank_of);
 }
 
+static void links_that_a_site_states_are_those_of_the_jobs_nodes(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"format\":\"eth-hpp-site\",\"version\":1,\"nodes\":[{\"name\":\"n[0-9]\"}],\"links\":["
+        "{\"between\":[\"n[0-1]\",\"n[2,7]\"],\"bandwidth\":5e8,\"latency_s\":3e-5},"
+        "{\"between\":[\"n[0-1]\",\"n[5-9]\"],\"bandwidth\":1e8}]}";
+    char folder[] = "test_site.XXXXXX", path[64];
+    struct eth_hpp_error err;
+    int *rank_of;
+    if (geteuid() != 0)
+        skip(); /* only root can make a file that is accepted */
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/site.json", folder);
+    assert_int_equal(eth_hpp_file_write(path, text, strlen(text), 0644, &err), ETH_HPP_OK);
+    start_job();
+    add_nodes(4, 1);
+    struct eth_hpp_cluster cluster = make_cluster(&rank_of);
+    assert_int_equal(eth_hpp_calibrate_apply_site(path, &cluster, &err), ETH_HPP_OK);
+    assert_int_equal(cluster.link_count, 1); /* the other one leads to no node of the job */
+    assert_int_equal(cluster.links[0].from_count, 2);
+    assert_int_equal(cluster.links[0].to_count, 1);
+    assert_int_equal(cluster.links[0].to[0], 2);
+    assert_true(cluster.links[0].bandwidth == 5e8);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(eth_hpp_calibrate_apply_site(path, &cluster, &err), ETH_HPP_ERR_INPUT);
+    eth_hpp_cluster_free(&cluster);
+    free(rank_of);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 /* ---- measured devices ---- */
 
 static struct eth_hpp_launch_times times_at(double speed, int points)
@@ -348,6 +380,7 @@ int main(void)
         cmocka_unit_test(ranks_that_cannot_work_together_are_refused),
         cmocka_unit_test(figures_that_differ_by_noise_become_one_and_slow_pairs_are_limited),
         cmocka_unit_test(a_slower_network_of_some_nodes_is_theirs_and_no_limited_link),
+        cmocka_unit_test(links_that_a_site_states_are_those_of_the_jobs_nodes),
         cmocka_unit_test(gpus_off_their_kinds_median_become_devices_of_their_own),
         cmocka_unit_test(a_profile_has_the_median_of_each_devices_ranks),
         cmocka_unit_test(an_emulated_device_takes_its_emulated_time_and_is_cached),

@@ -338,7 +338,7 @@ static void what_a_site_states_wins_and_the_rest_is_found(void **state)
     assert_string_equal(found.source, "file");
     assert_int_equal(found.gpu_count, 1);
     assert_int_equal(found.gpu_link_count, 0);
-    eth_hpp_inventory_free(&site.stated);
+    eth_hpp_site_node_free(&site);
     eth_hpp_inventory_free(&found);
 
     found = collect("switch");
@@ -347,11 +347,25 @@ static void what_a_site_states_wins_and_the_rest_is_found(void **state)
     assert_string_equal(found.source, "nvml");
     assert_int_equal(found.gpu_count, 4);
     assert_int_equal(found.nic_count, 1);
-    eth_hpp_inventory_free(&site.stated);
+    eth_hpp_site_node_free(&site);
     eth_hpp_inventory_free(&found);
 
     assert_int_equal(site_parse(text, "gpu05", &site, &err), ETH_HPP_OK);
     assert_false(site.found || site.has_gpus || site.has_nics || site.has_emulation);
+}
+
+static void a_site_states_slow_links_between_nodes(void **state)
+{
+    (void)state;
+    static const char text[] = SITE "{\"name\":\"n[1-4]\"}],\"links\":[{\"between\":[\"n[1-2]\","
+                                    "\"n[3-4]\"],\"bandwidth\":5e9,\"latency_s\":3e-5}]}";
+    struct eth_hpp_site_node site;
+    struct eth_hpp_error err;
+    assert_int_equal(site_parse(text, "n1", &site, &err), ETH_HPP_OK);
+    assert_int_equal(site.link_count, 1);
+    assert_string_equal(site.links[0].between[1], "n[3-4]");
+    assert_true(site.links[0].bandwidth == 5e9 && site.links[0].latency_s == 3e-5);
+    eth_hpp_site_node_free(&site);
 }
 
 static void emulated_gpus_take_their_memory_from_the_database(void **state)
@@ -371,7 +385,7 @@ static void emulated_gpus_take_their_memory_from_the_database(void **state)
     assert_true(inventory.gpus[0].memory_bytes > 79e9 && inventory.gpus[0].memory_bytes < 90e9);
     assert_string_equal(inventory.why_empty, "");
     assert_true(inventory.emulation.gpus[1].speed == 0.5);
-    eth_hpp_inventory_free(&site.stated);
+    eth_hpp_site_node_free(&site);
     eth_hpp_inventory_free(&inventory);
 }
 
@@ -417,7 +431,7 @@ static void a_site_file_that_others_can_write_is_refused(void **state)
     assert_int_equal(eth_hpp_file_write(path, text, strlen(text), 0644, &err), ETH_HPP_OK);
     assert_int_equal(eth_hpp_site_file_load(path, "n1", &site, &err), ETH_HPP_OK);
     assert_true(site.has_gpus);
-    eth_hpp_inventory_free(&site.stated);
+    eth_hpp_site_node_free(&site);
     assert_int_equal(chmod(path, 0664), 0);
     assert_int_equal(eth_hpp_site_file_load(path, "n1", &site, &err), ETH_HPP_ERR_INPUT);
     assert_non_null(strstr(err.text, "must not be writable by others"));
@@ -462,6 +476,7 @@ int main(void)
         cmocka_unit_test(network_cards_come_from_sysfs),
         cmocka_unit_test(a_node_with_virtual_interfaces_alone_uses_them),
         cmocka_unit_test(what_a_site_states_wins_and_the_rest_is_found),
+        cmocka_unit_test(a_site_states_slow_links_between_nodes),
         cmocka_unit_test(emulated_gpus_take_their_memory_from_the_database),
         cmocka_unit_test(a_wrong_site_file_is_refused_with_the_place),
         cmocka_unit_test(a_site_file_that_others_can_write_is_refused),
