@@ -7,9 +7,6 @@
 
 #include "base/log.h"
 
-/* Every rank ends within 30 s of a failure: this deadline, then the abort. */
-enum { DEADLINE_S = 25 };
-
 void eth_hpp_exchange_free(struct eth_hpp_exchange_word *words, int count)
 {
     for (int i = 0; words != NULL && i < count; i++)
@@ -69,7 +66,8 @@ static enum eth_hpp_status hear(struct eth_hpp_bootstrap *bootstrap, int rank, c
 }
 
 enum eth_hpp_status eth_hpp_exchange_round(struct eth_hpp_bootstrap *bootstrap, const char *name,
-                                           enum eth_hpp_status own, const void *data, size_t size,
+                                           double timeout_s, enum eth_hpp_status own,
+                                           const void *data, size_t size,
                                            struct eth_hpp_exchange_word **words,
                                            struct eth_hpp_error *err)
 {
@@ -81,7 +79,7 @@ enum eth_hpp_status eth_hpp_exchange_round(struct eth_hpp_bootstrap *bootstrap, 
         eth_hpp_error_memory(&failure, "the exchange");
     if (failure.status != ETH_HPP_OK ||
         say(bootstrap, name, own, data, size, &failure) != ETH_HPP_OK ||
-        eth_hpp_bootstrap_fence(bootstrap, DEADLINE_S, &failure) != ETH_HPP_OK)
+        eth_hpp_bootstrap_fence(bootstrap, timeout_s, &failure) != ETH_HPP_OK)
         end_job(bootstrap, &failure);
     for (int rank = 0; rank < place->size; rank++) {
         enum eth_hpp_status theirs = ETH_HPP_OK;

@@ -7,6 +7,12 @@
 
 #include "bootstrap/bootstrap.h"
 
+/* A rank may have died before it could be noticed: all ranks end within 30 s of that. */
+#define ETH_HPP_EXCHANGE_FIRST_S 25.0
+/* Once ranks have met, the death of one ends the step at once (PMIx); this is for one that hangs,
+ * and for slow devices that are measured. */
+#define ETH_HPP_EXCHANGE_NEXT_S 110.0
+
 /* What one rank said in a round. */
 struct eth_hpp_exchange_word {
     void *data;
@@ -17,10 +23,11 @@ struct eth_hpp_exchange_word {
  * where it is an error, `err` holds its text and data is ignored. On success *words has one entry a
  * rank, freed with eth_hpp_exchange_free. If any rank has failed, all return the status of the
  * lowest one; err keeps its text on that rank and is emptied on the others, so that the reason is
- * logged once. If some rank does not come before the deadline the job is ended here, with one line
- * on one rank: this does not return then. */
+ * logged once. If some rank does not come within timeout_s the job is ended here, with one line on
+ * one rank: this does not return then. */
 enum eth_hpp_status eth_hpp_exchange_round(struct eth_hpp_bootstrap *bootstrap, const char *name,
-                                           enum eth_hpp_status own, const void *data, size_t size,
+                                           double timeout_s, enum eth_hpp_status own,
+                                           const void *data, size_t size,
                                            struct eth_hpp_exchange_word **words,
                                            struct eth_hpp_error *err);
 void eth_hpp_exchange_free(struct eth_hpp_exchange_word *words, int count);

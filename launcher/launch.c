@@ -62,8 +62,8 @@ static enum eth_hpp_status share_plan(struct eth_hpp_launch *l, struct shared_pl
     enum eth_hpp_status status = ETH_HPP_OK;
     if (l->place->rank == 0)
         status = make_plan_word(l, &word, err);
-    status = eth_hpp_exchange_round(l->bootstrap, "launch.plan", status, word,
-                                    word != NULL ? strlen(word) : 0, &words, err);
+    status = eth_hpp_exchange_round(l->bootstrap, "launch.plan", ETH_HPP_EXCHANGE_NEXT_S, status,
+                                    word, word != NULL ? strlen(word) : 0, &words, err);
     free(word);
     if (status != ETH_HPP_OK)
         return status;
@@ -87,7 +87,8 @@ static enum eth_hpp_status get_ready(struct eth_hpp_launch *l, const struct shar
         status = eth_hpp_launch_environment(l->place, l->ranks, &l->job, path, plan->port, err);
     if (status != ETH_HPP_OK && l->place->size > 1)
         eth_hpp_error_prefix(err, "rank %d on %s", l->place->rank, l->inventory.node);
-    status = eth_hpp_exchange_round(l->bootstrap, "launch.ready", status, "", 0, &words, err);
+    status = eth_hpp_exchange_round(l->bootstrap, "launch.ready", ETH_HPP_EXCHANGE_NEXT_S, status,
+                                    "", 0, &words, err);
     if (status == ETH_HPP_OK)
         eth_hpp_exchange_free(words, l->place->size);
     return status;

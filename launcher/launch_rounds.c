@@ -108,15 +108,20 @@ static enum eth_hpp_status read_hellos(struct eth_hpp_launch *l,
     return ETH_HPP_OK;
 }
 
-static enum eth_hpp_status meet(struct eth_hpp_launch *l, struct eth_hpp_error *err)
+/* `looked` is how looking around went on this rank. */
+static enum eth_hpp_status meet(struct eth_hpp_launch *l, enum eth_hpp_status looked,
+                                struct eth_hpp_error *err)
 {
     struct eth_hpp_exchange_word *words = NULL;
     char *hello = NULL;
     size_t size = 0;
-    enum eth_hpp_status status = make_hello(l, &hello, &size, err);
+    enum eth_hpp_status status = looked;
+    if (status == ETH_HPP_OK)
+        status = make_hello(l, &hello, &size, err);
     if (status != ETH_HPP_OK && l->place->size > 1)
-        eth_hpp_error_prefix(err, "rank %d on %s", l->place->rank, l->inventory.node);
-    status = eth_hpp_exchange_round(l->bootstrap, "launch.hello", status, hello, size, &words, err);
+        eth_hpp_error_prefix(err, "rank %d on %s", l->place->rank, l->place->host);
+    status = eth_hpp_exchange_round(l->bootstrap, "launch.hello", ETH_HPP_EXCHANGE_FIRST_S, status,
+                                    hello, size, &words, err);
     free(hello);
     if (status != ETH_HPP_OK)
         return status;
@@ -184,8 +189,8 @@ static enum eth_hpp_status measure_devices(struct eth_hpp_launch *l, struct eth_
     struct eth_hpp_exchange_word *words = NULL;
     struct eth_hpp_launch_times own;
     enum eth_hpp_status status = prepare(l, &own, err);
-    status = eth_hpp_exchange_round(l->bootstrap, "launch.times", status, &own, sizeof(own), &words,
-                                    err);
+    status = eth_hpp_exchange_round(l->bootstrap, "launch.times", ETH_HPP_EXCHANGE_NEXT_S, status,
+                                    &own, sizeof(own), &words, err);
     if (status != ETH_HPP_OK)
         return status;
     for (int r = 0; r < l->place->size; r++)
@@ -207,6 +212,15 @@ static void join_pairs(struct eth_hpp_launch *l, const struct eth_hpp_exchange_w
     }
 }
 
+/* Once there is a transport, it ends the others and says why, once. */
+static void end_by_transport(struct eth_hpp_launch *l, struct eth_hpp_comm *comm,
+                             const struct eth_hpp_error *err)
+{
+    int code = eth_hpp_error_exit_code(err->status);
+    eth_hpp_comm_fail(comm, err, code);
+    eth_hpp_bootstrap_abort(l->bootstrap, code, err->text);
+}
+
 static enum eth_hpp_status measure_links(struct eth_hpp_launch *l, struct eth_hpp_error *err)
 {
     struct eth_hpp_exchange_word *words = NULL;
@@ -223,13 +237,13 @@ static enum eth_hpp_status measure_links(struct eth_hpp_launch *l, struct eth_hp
     if (status == ETH_HPP_OK)
         status =
             eth_hpp_calibrate_links(comm, l->place->rank, l->pairs, rounds, l->pair_count, err);
-    if (status == ETH_HPP_OK)
-        eth_hpp_comm_close(comm);
-    else if (comm != NULL)
-        eth_hpp_comm_fail(comm, err, eth_hpp_error_exit_code(status));
+    if (status != ETH_HPP_OK && comm != NULL)
+        end_by_transport(l, comm, err);
+    eth_hpp_comm_close(comm);
     free(rounds);
-    status = eth_hpp_exchange_round(l->bootstrap, "launch.links", status, l->pairs,
-                                    (size_t)l->pair_count * sizeof(*l->pairs), &words, err);
+    status =
+        eth_hpp_exchange_round(l->bootstrap, "launch.links", ETH_HPP_EXCHANGE_NEXT_S, status,
+                               l->pairs, (size_t)l->pair_count * sizeof(*l->pairs), &words, err);
     if (status != ETH_HPP_OK)
         return status;
     join_pairs(l, words);
@@ -244,17 +258,18 @@ enum eth_hpp_status eth_hpp_launch_open(struct eth_hpp_launch *l,
                                         struct eth_hpp_error *err)
 {
     *l = (struct eth_hpp_launch){.options = options};
-    enum eth_hpp_status status = look_around(l, err);
-    if (status == ETH_HPP_OK)
-        status = open_bootstrap(l, err);
+    enum eth_hpp_status looked = look_around(l, err);
+    struct eth_hpp_error why = *err;
+    enum eth_hpp_status status = open_bootstrap(l, err);
     if (status != ETH_HPP_OK)
         return status;
+    *err = why;
     size_t size = (size_t)l->place->size;
     l->ranks = calloc(size, sizeof(*l->ranks));
     l->times = calloc(size, sizeof(*l->times));
     if (l->ranks == NULL || l->times == NULL)
         return eth_hpp_error_memory(err, "the launch");
-    status = meet(l, err);
+    status = meet(l, looked, err);
     if (status == ETH_HPP_OK)
         status = measure_devices(l, err);
     if (status == ETH_HPP_OK)

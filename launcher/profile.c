@@ -103,8 +103,8 @@ static enum eth_hpp_status profile(const struct eth_hpp_option_set *set, int arg
         int size = launch.place->size;
         if (launch.place->rank == 0)
             status = write_files(set, &launch, err);
-        status =
-            eth_hpp_exchange_round(launch.bootstrap, "profile.written", status, "", 0, &words, err);
+        status = eth_hpp_exchange_round(launch.bootstrap, "profile.written",
+                                        ETH_HPP_EXCHANGE_NEXT_S, status, "", 0, &words, err);
         if (status == ETH_HPP_OK)
             eth_hpp_exchange_free(words, size);
     }
