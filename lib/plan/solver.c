@@ -115,38 +115,47 @@ static bool fill_pipelines(struct gpu_desk *desk, const struct eth_hpp_layout *l
 /* ---- idle GPUs ---- */
 
 /* Why a GPU of this kind is left out. */
-static void explain(const struct eth_hpp_cost *cost, int device, char *why, size_t size)
+static const char *explain(const struct eth_hpp_cost *cost, int device)
 {
-    bool times = false;
     for (int d = 0; d < cost->degrees; d++)
-        times = times || cost->times[device * cost->degrees + d] != NULL;
-    snprintf(why, size, "%s",
-             times ? "no plan was found in which it makes the step shorter"
-                   : "the profile has no times of its kind");
+        if (cost->times[device * cost->degrees + d] != NULL)
+            return "no plan was found in which it makes the step shorter";
+    return "the profile has no times of its kind";
 }
 
+static bool open_idle(struct eth_hpp_plan *plan, const struct eth_hpp_node *node, const char *why)
+{
+    struct eth_hpp_idle *list = realloc(plan->idle, (size_t)(plan->idle_count + 1) * sizeof(*list));
+    if (list == NULL)
+        return false;
+    plan->idle = list;
+    struct eth_hpp_idle *idle = &list[plan->idle_count++];
+    *idle = (struct eth_hpp_idle){0};
+    snprintf(idle->node, sizeof(idle->node), "%s", node->name);
+    snprintf(idle->why, sizeof(idle->why), "%s", why);
+    idle->gpus = malloc((size_t)node->gpus * sizeof(*idle->gpus));
+    idle->ranks = malloc((size_t)node->gpus * sizeof(*idle->ranks));
+    return idle->gpus != NULL && idle->ranks != NULL;
+}
+
+/* One entry for each node, or two where the reasons differ. */
 static bool fill_idle(const struct gpu_desk *desk, const struct eth_hpp_cost *cost,
                       struct eth_hpp_plan *plan)
 {
     const struct eth_hpp_cluster *cluster = desk->cluster;
-    plan->idle = calloc((size_t)cluster->node_count, sizeof(*plan->idle));
-    if (plan->idle == NULL)
-        return false;
     for (int n = 0; n < cluster->node_count; n++) {
         const struct eth_hpp_node *node = &cluster->nodes[n];
-        struct eth_hpp_idle *idle = &plan->idle[plan->idle_count];
+        int first = plan->idle_count; /* the node's own entries begin here */
         for (int g = 0; g < node->gpus; g++) {
+            const char *why = explain(cost, node->devices[g]);
+            int at = first;
             if (desk->taken[node->first_rank + g])
                 continue;
-            if (idle->gpu_count == 0) {
-                plan->idle_count++;
-                snprintf(idle->node, sizeof(idle->node), "%s", node->name);
-                idle->gpus = malloc((size_t)node->gpus * sizeof(*idle->gpus));
-                idle->ranks = malloc((size_t)node->gpus * sizeof(*idle->ranks));
-                if (idle->gpus == NULL || idle->ranks == NULL)
-                    return false;
-                explain(cost, node->devices[g], idle->why, sizeof(idle->why));
-            }
+            while (at < plan->idle_count && strcmp(plan->idle[at].why, why) != 0)
+                at++;
+            if (at == plan->idle_count && !open_idle(plan, node, why))
+                return false;
+            struct eth_hpp_idle *idle = &plan->idle[at];
             idle->gpus[idle->gpu_count] = g;
             idle->ranks[idle->gpu_count++] = node->first_rank + g;
         }
