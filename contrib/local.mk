@@ -10,4 +10,6 @@ EXTRA_DIST += \
 	contrib/mini-cluster.d/node-file.sh \
 	contrib/mini-cluster.d/slow-link.nodes \
 	contrib/mini-cluster.d/unlike.nodes \
-	contrib/packages
+	contrib/packages \
+	contrib/quickstart \
+	contrib/quickstart.nodes
