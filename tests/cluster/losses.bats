@@ -54,8 +54,8 @@ check_plan() { # NAME
 @test "recomputed activations" { check_plan recompute; }
 
 @test "the solver's plan on a heterogeneous job" {
-	train het srun -p new -N2 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix --eth-hpp=gpt2-tiny6 \
-		--eth-hpp-global-batch=16 "$ETH_HPP_PREFIX/bin/eth-hpp" : \
-		-p old -N2 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix "$ETH_HPP_PREFIX/bin/eth-hpp"
+	on_cluster_het 100 srun --quiet -p new -N2 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix --eth-hpp=gpt2-tiny6 \
+		--eth-hpp-global-batch=16 : -p old -N2 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix \
+		"$ETH_HPP_PREFIX/bin/eth-hpp" train --data=text --steps=$STEPS --seed=7 --metrics=het.jsonl
 	same_losses_as_reference het
 }
