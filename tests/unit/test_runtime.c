@@ -13,6 +13,7 @@
 
 #include "emulation/ranks.h"
 #include "plan/plan.h"
+#include "runtime/capabilities.h"
 #include "runtime/context.h"
 #include "tiny_model.h"
 
@@ -277,7 +278,7 @@ static void expect_one_line(struct run *run, const char *line, const int *exit_c
             fail_msg("rank %d ended with %d: %s", rank, result.exit_code[rank], result.log);
     if (ranks_log_count(&result, line) != 1 || ranks_log_count(&result, "\n") != 1)
         fail_msg("not one line \"%s\" but: %s", line, result.log);
-    assert_true(result.seconds < 10);
+    assert_true(result.seconds < 15);
 }
 
 static void a_rank_killed_in_mid_training_ends_all(void **state)
@@ -402,6 +403,74 @@ static void wrong_registrations_are_refused(void **state)
         fail_msg("%s", result.log);
 }
 
+/* ---- what this runtime cannot run, or the device cannot hold ---- */
+
+static void parse_plan(const char *change, const char *to, struct eth_hpp_plan *plan)
+{
+    char text[2048];
+    const char *whole =
+        "{\"format\":\"eth-hpp-plan\",\"version\":1,\"model\":{\"name\":\"tiny\",\"layers\":6,"
+        "\"sequence_length\":5},\"global_batch\":2,\"schedule\":\"1f1b\",\"dtype\":\"fp32\","
+        "\"optimizer\":\"replicated\",\"pipelines\":[{\"micro_batch\":1,\"micro_batches\":2,"
+        "\"stages\":[{\"layers\":[0,6],\"tensor_parallel\":1,\"workers\":[{\"node\":\"n\","
+        "\"gpus\":[0],\"ranks\":[0],\"samples\":1}]}]}]}";
+    struct eth_hpp_error err = {0};
+    const char *at = strstr(whole, change);
+    assert_non_null(at);
+    snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - whole), whole, to, at + strlen(change));
+    if (eth_hpp_plan_parse("test", text, strlen(text), plan, &err) != ETH_HPP_OK)
+        fail_msg("%s", err.text);
+}
+
+static void plans_beyond_the_runtime_are_refused_with_the_reason(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *change, *to, *message;
+    } cases[] = {
+        {"fp32", "bf16", "dtype is bf16"},
+        {"replicated", "sharded", "optimizer is sharded"},
+        {"\"tensor_parallel\":1,\"workers\":[{\"node\":\"n\",\"gpus\":[0],\"ranks\":[0]",
+         "\"tensor_parallel\":2,\"workers\":[{\"node\":\"n\",\"gpus\":[0,1],\"ranks\":[0,1]",
+         "pipelines[0].stages[0] has tensor_parallel 2"},
+    };
+    const struct eth_hpp_capabilities *cpu = eth_hpp_capabilities_get("cpu");
+    struct eth_hpp_error err = {0};
+    struct eth_hpp_plan plan;
+    parse_plan("fp32", "fp32", &plan);
+    assert_int_equal(eth_hpp_capabilities_check(cpu, &plan, &err), ETH_HPP_OK);
+    assert_int_equal(eth_hpp_capabilities_check(eth_hpp_capabilities_get("abacus"), &plan, &err),
+                     ETH_HPP_ERR_UNSUPPORTED);
+    eth_hpp_plan_free(&plan);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        parse_plan(cases[i].change, cases[i].to, &plan);
+        assert_int_equal(eth_hpp_capabilities_check(cpu, &plan, &err), ETH_HPP_ERR_UNSUPPORTED);
+        if (strstr(err.text, cases[i].message) == NULL)
+            fail_msg("\"%s\" lacks \"%s\"", err.text, cases[i].message);
+        eth_hpp_plan_free(&plan);
+    }
+}
+
+static void the_arena_keeps_to_the_devices_memory(void **state)
+{
+    (void)state;
+    struct eth_hpp_kernels *kernels;
+    struct eth_hpp_error err = {0};
+    void *memory = NULL;
+    assert_int_equal(eth_hpp_kernels_create("cpu", &kernels, &err), ETH_HPP_OK);
+    struct eth_hpp_arena arena = {.kernels = kernels, .limit_bytes = 1000};
+    assert_int_equal(eth_hpp_arena_allocate(&arena, 600, "weights", &memory, &err), ETH_HPP_OK);
+    for (int i = 0; i < 600; i++)
+        assert_int_equal(((char *)memory)[i], 0);
+    assert_int_equal(eth_hpp_arena_allocate(&arena, 401, "moments", &memory, &err),
+                     ETH_HPP_ERR_MEMORY);
+    assert_non_null(strstr(err.text, "moments needs 401 bytes beside the 600 that are held"));
+    assert_int_equal(eth_hpp_arena_allocate(&arena, 400, "moments", &memory, &err), ETH_HPP_OK);
+    assert_int_equal(arena.bytes, 1000);
+    eth_hpp_arena_free(&arena);
+    eth_hpp_kernels_destroy(kernels);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -413,6 +482,8 @@ int main(void)
         cmocka_unit_test(replicas_that_drift_apart_are_found),
         cmocka_unit_test(a_plan_for_more_ranks_is_refused),
         cmocka_unit_test(wrong_registrations_are_refused),
+        cmocka_unit_test(plans_beyond_the_runtime_are_refused_with_the_reason),
+        cmocka_unit_test(the_arena_keeps_to_the_devices_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
