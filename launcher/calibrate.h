@@ -86,6 +86,11 @@ enum eth_hpp_status eth_hpp_calibrate_name_devices(const struct eth_hpp_launch_t
                                                    int decoders, struct eth_hpp_launch_rank *ranks,
                                                    int count, struct eth_hpp_error *err);
 
+/* Gives each rank the device of a given profile that is of its kind and nearest to its speed, since
+ * today's "~0.79" is that file's "~0.80". Ranks whose kind it does not have keep their name. */
+void eth_hpp_calibrate_match_devices(const struct eth_hpp_profile *profile,
+                                     struct eth_hpp_launch_rank *ranks, int count);
+
 /* Adds the times of every device that was measured to the profile: of the ranks that have it the
  * median, point by point. Errors: MEMORY. */
 enum eth_hpp_status eth_hpp_calibrate_fill_profile(const struct eth_hpp_launch_times *times,

@@ -93,6 +93,39 @@ enum eth_hpp_status eth_hpp_calibrate_name_devices(const struct eth_hpp_launch_t
     return ETH_HPP_OK;
 }
 
+/* ---- a given profile ---- */
+
+/* The speed of a device beside its kind: "A100-SXM-40GB~0.80" is 0.8, a plain name 1. */
+static double speed_of(const char *device)
+{
+    const char *tilde = strchr(device, '~');
+    return tilde != NULL ? strtod(tilde + 1, NULL) : 1;
+}
+
+static bool same_kind(const char *a, const char *b)
+{
+    size_t length = strcspn(a, "~");
+    return length == strcspn(b, "~") && strncmp(a, b, length) == 0;
+}
+
+void eth_hpp_calibrate_match_devices(const struct eth_hpp_profile *profile,
+                                     struct eth_hpp_launch_rank *ranks, int count)
+{
+    for (int r = 0; r < count; r++) {
+        const char *nearest = NULL;
+        double wanted = speed_of(ranks[r].device);
+        for (int t = 0; t < profile->times_count; t++) {
+            const char *device = profile->times[t].device;
+            if (same_kind(device, ranks[r].device) &&
+                (nearest == NULL ||
+                 fabs(speed_of(device) - wanted) < fabs(speed_of(nearest) - wanted)))
+                nearest = device;
+        }
+        if (nearest != NULL)
+            snprintf(ranks[r].device, sizeof(ranks[r].device), "%s", nearest);
+    }
+}
+
 /* ---- the profile ---- */
 
 enum { FORWARD, BACKWARD, OPTIMIZER };

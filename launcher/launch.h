@@ -30,6 +30,8 @@ struct eth_hpp_launch_rank {
     double network_bandwidth; /* all network cards of the node; 0 unknown */
     double card_bandwidth;    /* the fastest one, where there are several; 0: no limit of its own */
     double speed, time_scale; /* emulated device; time_scale 0: nothing is emulated */
+    bool profile_tells_apart; /* rank 0: the given profile has derived devices, so that ranks
+                                 are measured to know which of them they are */
     char device[ETH_HPP_NAME_MAX]; /* what it is planned as: gpu.device, or derived from it */
 };
 

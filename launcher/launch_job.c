@@ -118,6 +118,11 @@ enum eth_hpp_status eth_hpp_launch_job_make(const struct eth_hpp_option_set *opt
 {
     struct eth_hpp_launch_job made = {0};
     enum eth_hpp_status status = ETH_HPP_OK;
+    if (eth_hpp_option_text(options, ETH_HPP_JOB_PROFILE) != NULL &&
+        strcmp(eth_hpp_option_text(options, ETH_HPP_JOB_CALIBRATE), "yes") == 0)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "--profile and --calibrate=yes contradict each other: times are "
+                                 "either read or measured");
     if (plan_text != NULL)
         status = take_plan(options, plan_text, &made, err);
     if (status == ETH_HPP_OK)

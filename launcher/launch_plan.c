@@ -56,10 +56,7 @@ static enum eth_hpp_status make_profile(const struct eth_hpp_launch *launch,
                                         struct eth_hpp_profile *profile, struct eth_hpp_error *err)
 {
     const struct eth_hpp_launch_job *job = &launch->job;
-    const char *path = eth_hpp_option_text(launch->options, ETH_HPP_JOB_PROFILE);
     struct eth_hpp_profile made;
-    if (path != NULL)
-        return load_profile(path, job, profile, err);
     if (!all_measured(launch)) {
         struct eth_hpp_derive_options derive = {.sequence_length = job->sequence_length,
                                                 .dtype = job->dtype,
@@ -89,6 +86,18 @@ void eth_hpp_launch_facts_free(struct eth_hpp_launch_facts *facts)
     *facts = (struct eth_hpp_launch_facts){0};
 }
 
+/* Which GPUs are the slow ones of a given profile is known only where they are measured. */
+static void warn_of_derived(const char *path, const struct eth_hpp_profile *profile, bool measured)
+{
+    for (int t = 0; t < profile->times_count && !measured; t++)
+        if (strchr(profile->times[t].device, '~') != NULL) {
+            eth_hpp_log_warning("%s: tells GPUs of a kind apart (%s), but which they are has not "
+                                "been measured: all count as their kind",
+                                path, profile->times[t].device);
+            return;
+        }
+}
+
 static void log_links(const struct eth_hpp_cluster *cluster)
 {
     for (int n = 0; n < cluster->node_count; n++) {
@@ -105,10 +114,17 @@ enum eth_hpp_status eth_hpp_launch_facts_make(struct eth_hpp_launch *launch,
 {
     struct eth_hpp_launch_facts made = {0};
     enum eth_hpp_status status = ETH_HPP_OK;
+    const char *path = eth_hpp_option_text(launch->options, ETH_HPP_JOB_PROFILE);
     int count = launch->place->size;
     if (all_measured(launch))
         status = eth_hpp_calibrate_name_devices(launch->times, launch->job.model.decoders,
                                                 launch->ranks, count, err);
+    if (status == ETH_HPP_OK && path != NULL)
+        status = load_profile(path, &launch->job, &made.profile, err);
+    if (status == ETH_HPP_OK && path != NULL) {
+        warn_of_derived(path, &made.profile, all_measured(launch));
+        eth_hpp_calibrate_match_devices(&made.profile, launch->ranks, count);
+    }
     if (status == ETH_HPP_OK)
         status =
             eth_hpp_launch_cluster_make(launch->ranks, count, &made.cluster, &made.rank_of, err);
@@ -118,7 +134,7 @@ enum eth_hpp_status eth_hpp_launch_facts_make(struct eth_hpp_launch *launch,
     const char *site_file = getenv("ETH_HPP_SITE_FILE");
     if (status == ETH_HPP_OK && site_file != NULL && *site_file != '\0')
         status = eth_hpp_calibrate_apply_site(site_file, &made.cluster, err);
-    if (status == ETH_HPP_OK)
+    if (status == ETH_HPP_OK && path == NULL)
         status = make_profile(launch, &made.cluster, &made.profile, err);
     if (status != ETH_HPP_OK) {
         eth_hpp_launch_facts_free(&made);

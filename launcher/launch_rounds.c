@@ -61,19 +61,38 @@ static enum eth_hpp_status describe_self(const struct eth_hpp_launch *l,
     return ETH_HPP_OK;
 }
 
+/* Does the given profile have times of GPUs that are off their kind? */
+static enum eth_hpp_status read_profile(const char *path, bool *tells_apart,
+                                        struct eth_hpp_error *err)
+{
+    struct eth_hpp_profile profile;
+    enum eth_hpp_status status = eth_hpp_profile_load(path, &profile, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    for (int t = 0; t < profile.times_count; t++)
+        *tells_apart = *tells_apart || strchr(profile.times[t].device, '~') != NULL;
+    eth_hpp_profile_free(&profile);
+    return ETH_HPP_OK;
+}
+
 /* A rank's word: its description, behind which rank 0 puts the text of the given plan. */
 static enum eth_hpp_status make_hello(const struct eth_hpp_launch *l, char **hello, size_t *size,
                                       struct eth_hpp_error *err)
 {
     struct eth_hpp_launch_rank self;
     const char *path = eth_hpp_option_text(l->options, ETH_HPP_JOB_PLAN);
+    const char *profile = eth_hpp_option_text(l->options, ETH_HPP_JOB_PROFILE);
     char *plan = NULL;
     size_t plan_size = 0;
     enum eth_hpp_status status = describe_self(l, &self, err);
     if (status == ETH_HPP_OK && path != NULL && l->place->rank == 0)
         status = eth_hpp_file_read(path, PLAN_LIMIT, &plan, &plan_size, err);
-    if (status != ETH_HPP_OK)
+    if (status == ETH_HPP_OK && profile != NULL && l->place->rank == 0)
+        status = read_profile(profile, &self.profile_tells_apart, err);
+    if (status != ETH_HPP_OK) {
+        free(plan);
         return status;
+    }
     char *made = malloc(sizeof(self) + plan_size);
     if (made == NULL) {
         free(plan);
@@ -174,7 +193,8 @@ static enum eth_hpp_status prepare(struct eth_hpp_launch *l, struct eth_hpp_laun
                                          &l->job, err);
     if (status != ETH_HPP_OK)
         return status;
-    if (eth_hpp_option_text(l->options, ETH_HPP_JOB_PROFILE) != NULL)
+    if (eth_hpp_option_text(l->options, ETH_HPP_JOB_PROFILE) != NULL &&
+        !l->ranks[0].profile_tells_apart)
         when = ETH_HPP_CALIBRATE_NO; /* the file has the times */
     status = eth_hpp_calibrate_device(&l->job.model, l->job.sequence_length, l->job.dtype, self,
                                       largest_share(&l->job, self->device), l->job.global_batch,

@@ -306,6 +306,33 @@ static void a_profile_has_the_median_of_each_devices_ranks(void **state)
     eth_hpp_profile_free(&profile);
 }
 
+static void gpus_find_their_device_in_a_given_profile(void **state)
+{
+    (void)state;
+    struct eth_hpp_launch_times times[] = {times_at(1, 2), times_at(0.8, 2), times_at(0.5, 2)};
+    struct eth_hpp_error err;
+    struct eth_hpp_profile profile;
+    start_job();
+    add_rank("a", "T4", 0);
+    add_rank("a", "T4~0.80", 1);
+    add_rank("a", "T4~0.50", 2);
+    assert_int_equal(
+        eth_hpp_derive_layers(eth_hpp_preset_find("gpt2-tiny6"), 64, ETH_HPP_FP32, &profile, &err),
+        ETH_HPP_OK);
+    assert_int_equal(eth_hpp_calibrate_fill_profile(times, ranks, 3, &profile, &err), ETH_HPP_OK);
+    start_job();
+    add_rank("a", "T4~0.78", 0);
+    add_rank("a", "T4~0.93", 1);
+    add_rank("a", "T4~0.61", 2);
+    add_rank("b", "L4~0.80", 0);
+    eth_hpp_calibrate_match_devices(&profile, ranks, rank_count);
+    assert_string_equal(ranks[0].device, "T4~0.80");
+    assert_string_equal(ranks[1].device, "T4");
+    assert_string_equal(ranks[2].device, "T4~0.50");
+    assert_string_equal(ranks[3].device, "L4~0.80");
+    eth_hpp_profile_free(&profile);
+}
+
 /* ---- measuring and keeping ---- */
 
 static void an_emulated_device_takes_its_emulated_time_and_is_cached(void **state)
@@ -383,6 +410,7 @@ int main(void)
         cmocka_unit_test(links_that_a_site_states_are_those_of_the_jobs_nodes),
         cmocka_unit_test(gpus_off_their_kinds_median_become_devices_of_their_own),
         cmocka_unit_test(a_profile_has_the_median_of_each_devices_ranks),
+        cmocka_unit_test(gpus_find_their_device_in_a_given_profile),
         cmocka_unit_test(an_emulated_device_takes_its_emulated_time_and_is_cached),
         cmocka_unit_test(what_cannot_be_measured_is_derived_or_refused),
     };
