@@ -137,7 +137,8 @@ static bool take_gpus(struct eth_hpp_workshop *shop, int pool, int workers, int 
             return false;
         for (; workers > 0 && left[best] >= tensor_parallel; workers--) {
             left[best] -= tensor_parallel;
-            *to++ = (struct eth_hpp_layout_worker){.node = p->nodes[best], .device = p->device};
+            to->node = p->nodes[best];
+            (to++)->device = p->device;
         }
     }
     return true;
@@ -212,29 +213,11 @@ static enum eth_hpp_draft_fault lay_stages(struct eth_hpp_workshop *shop,
                                               .first_worker = layout->worker_count,
                                               .worker_count = count};
             layer += stage->layers;
-            layout->worker_count += count;
+            for (int w = 0; w < count; w++)
+                layout->workers[layout->worker_count++].samples = samples[at++];
         }
     }
     return ETH_HPP_DRAFT_FITS;
-}
-
-/* Samples are written after the nodes, which overwrite the workers. */
-static void write_samples(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
-{
-    int samples[ETH_HPP_DRAFT_WORKERS], pipeline = 0;
-    for (int g = 0; g < draft->group_count; g++) {
-        const struct eth_hpp_draft_group *group = &draft->groups[g];
-        for (int s = 0, layer = 0; s < group->stage_count; layer += group->stages[s++].layers) {
-            eth_hpp_draft_split(shop, &group->stages[s], layer, group->micro_batch, samples);
-            for (int r = 0; r < group->replicas; r++) {
-                const struct eth_hpp_layout_stage *stage =
-                    &shop->layout.stages[shop->layout.pipelines[pipeline + r].first_stage + s];
-                for (int w = 0; w < stage->worker_count; w++)
-                    shop->layout.workers[stage->first_worker + w].samples = samples[w];
-            }
-        }
-        pipeline += group->replicas;
-    }
 }
 
 /* ---- micro-batches in flight ---- */
@@ -388,7 +371,6 @@ enum eth_hpp_draft_fault eth_hpp_draft_lay(struct eth_hpp_workshop *shop,
         return ETH_HPP_DRAFT_GPUS;
     if (!place(shop, draft))
         return ETH_HPP_DRAFT_GPUS;
-    write_samples(shop, draft);
     if (draft->sharded_optimizer &&
         !eth_hpp_evaluator_prepare(&shop->evaluator, layout)) /* owners decide the shares */
         return out_of_memory(shop);

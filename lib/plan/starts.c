@@ -179,6 +179,8 @@ static void try_partitions(struct eth_hpp_workshop *shop, struct eth_hpp_candida
     list_partitions(all, &none, (unsigned)masks - 1);
     qsort(all->list, (size_t)all->count, sizeof(all->list[0]), compare_partitions);
     int limit = shop->options->effort == ETH_HPP_EFFORT_QUICK ? 40 : 200, offered = 0;
+    if (shop->cost->cluster->gpu_count > 1024) /* where an evaluation takes milliseconds */
+        limit /= 8;
     for (int i = 0; i < all->count && offered < limit; i++)
         if (shop->options->shape == ETH_HPP_SHAPE_HPP || all->list[i].blocks == 1) {
             offer_partition(shop, candidates, draft, all, i);
@@ -229,10 +231,8 @@ static void try_mixed(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *
 /* ---- even ---- */
 
 /* The pool of the worker-th group of `tensor_parallel` GPUs in file order, or -1 if they differ. */
-static int pool_of(const struct eth_hpp_workshop *shop, const int *pool_of_gpu, int worker,
-                   int tensor_parallel)
+static int pool_of(const int *pool_of_gpu, int worker, int tensor_parallel)
 {
-    (void)shop;
     int first = worker * tensor_parallel;
     for (int i = 1; i < tensor_parallel; i++)
         if (pool_of_gpu[first + i] != pool_of_gpu[first])
@@ -260,7 +260,7 @@ static bool make_even(const struct eth_hpp_workshop *shop, const int *pool_of_gp
     for (int p = 0; p < pipelines; p++) {
         struct eth_hpp_draft_group group = {.replicas = 1, .stage_count = depth};
         for (int s = 0; s < depth; s++) {
-            int pool = pool_of(shop, pool_of_gpu, s * pipelines + p, tensor_parallel);
+            int pool = pool_of(pool_of_gpu, s * pipelines + p, tensor_parallel);
             if (pool < 0 || !eth_hpp_classes_has_degree(shop, pool, degree))
                 return false;
             group.stages[s] = (struct eth_hpp_draft_stage){
