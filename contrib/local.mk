@@ -13,3 +13,6 @@ EXTRA_DIST += \
 	contrib/packages \
 	contrib/quickstart \
 	contrib/quickstart.nodes
+
+# share/doc/eth-hpp/plugstack.conf
+dist_doc_DATA = contrib/plugstack.conf
