@@ -31,6 +31,7 @@ write_slurm_conf() {
 			SlurmdUser=root
 			AuthType=auth/munge
 			AuthInfo=socket=$dir/run/munge.socket
+			CredType=cred/munge
 			StateSaveLocation=$dir/state
 			SlurmdSpoolDir=$dir/nodes/%n/spool
 			TmpFS=$tmp_fs
@@ -100,6 +101,14 @@ write_partitions() {
 	for name in "${order[@]}"; do
 		echo "PartitionName=$name Nodes=${members[$name]} MaxTime=INFINITE State=UP"
 	done
+}
+
+# Later than 22.05 Slurm asks for cgroups unless told not to; that one does not know the word.
+write_cgroup_conf() {
+	local version
+	version=$(slurmctld -V)
+	[[ $version =~ [^0-9]([0-9]+)\. && ${BASH_REMATCH[1]} -le 22 ]] ||
+		echo "CgroupPlugin=disabled" >"$dir/etc/cgroup.conf"
 }
 
 # Slurm sets CUDA_VISIBLE_DEVICES only for character devices; these stand in for /dev/nvidia0...
