@@ -155,12 +155,6 @@ void ranks_run(int count, rank_main body, void *user, double limit_s, struct ran
     munmap(board, sizeof(*board));
 }
 
-bool ranks_in_valgrind(void)
-{
-    const char *preloaded = getenv("LD_PRELOAD");
-    return preloaded != NULL && strstr(preloaded, "vgpreload") != NULL;
-}
-
 int ranks_log_count(const struct ranks_result *result, const char *text)
 {
     int n = 0;

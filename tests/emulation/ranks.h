@@ -26,10 +26,6 @@ void ranks_run(int count, rank_main body, void *user, double limit_s, struct ran
 /* How often `text` stands in the log. */
 int ranks_log_count(const struct ranks_result *result, const char *text);
 
-/* Valgrind knows no pidfd_open and prints lines of its own: tests of how a rank's death is noticed
- * and of what is logged are skipped under it. */
-bool ranks_in_valgrind(void);
-
 /* In a rank: ends it with exit code 99 and a line on standard error where a condition is false. */
 #define RANK_CHECK(condition, ...)                                                                 \
     do {                                                                                           \

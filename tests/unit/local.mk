@@ -48,13 +48,13 @@ tests_emulation_libranks_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
 
 if HAVE_UCX
 unit_tests += tests/unit/test_comm
-tests_unit_test_comm_SOURCES = tests/unit/test_comm.c
+tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/valgrind.h
 tests_unit_test_comm_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
 tests_unit_test_comm_LDADD = tests/emulation/libranks.la libcomm.la libbootstrap.la libbase.la $(CMOCKA_LIBS)
 
 if HAVE_OPENBLAS
 unit_tests += tests/unit/test_runtime
-tests_unit_test_runtime_SOURCES = tests/unit/test_runtime.c \
+tests_unit_test_runtime_SOURCES = tests/unit/test_runtime.c tests/unit/valgrind.h \
 	tests/unit/tiny_model.c tests/unit/tiny_model.h
 tests_unit_test_runtime_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
 tests_unit_test_runtime_LDADD = tests/emulation/libranks.la libruntime.la libcomm.la \
@@ -85,7 +85,8 @@ tests_unit_test_gpt_create_CFLAGS = $(AM_CFLAGS) $(OPENBLAS_CFLAGS)
 tests_unit_test_gpt_create_LDADD = $(tests_unit_test_gpt_LDADD)
 
 unit_tests += tests/unit/test_train
-tests_unit_test_train_SOURCES = tests/unit/test_train.c
+tests_unit_test_train_SOURCES = tests/unit/test_train.c tests/unit/valgrind.h
+tests_unit_test_train_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
 tests_unit_test_train_LDADD = libmodels.la libethhpp.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_gpt_measure
@@ -108,9 +109,9 @@ tests_unit_test_launch_DEPENDENCIES = $(launcher_libs) tests/emulation/libnvidia
 
 if HAVE_OPENBLAS
 unit_tests += tests/unit/test_calibrate
-tests_unit_test_calibrate_SOURCES = tests/unit/test_calibrate.c
+tests_unit_test_calibrate_SOURCES = tests/unit/test_calibrate.c tests/unit/valgrind.h
 tests_unit_test_calibrate_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
-tests_unit_test_calibrate_LDADD = tests/emulation/libranks.la $(launcher_libs) $(CMOCKA_LIBS)
+tests_unit_test_calibrate_LDADD = $(launcher_libs) $(CMOCKA_LIBS)
 endif
 
 unit_tests += tests/unit/test_exchange

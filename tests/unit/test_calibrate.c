@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "emulation/ranks.h"
+#include "unit/valgrind.h"
 #include "launcher/calibrate.h"
 #include "plan/derive.h"
 
@@ -358,7 +359,7 @@ static void an_emulated_device_takes_its_emulated_time_and_is_cached(void **stat
     double expected = 1e-4 + 2e5 * 2 * flops / (0.45 * 125e12 * 0.5);
     double measured = first.times[1][ETH_HPP_KIND_DECODER].forward_s;
     assert_true(measured >= expected);
-    assert_true(measured < 1.5 * expected || ranks_in_valgrind()); /* slower than the device */
+    assert_true(measured < 1.5 * expected || in_valgrind()); /* slower than the device */
     assert_true(first.optimizer_s_per_parameter > 0);
 
     assert_int_equal(eth_hpp_calibrate_device(model, 64, ETH_HPP_FP32, &ranks[0], 1, 2,

@@ -12,6 +12,7 @@
 
 #include "comm/comm.h"
 #include "emulation/ranks.h"
+#include "unit/valgrind.h"
 
 static struct eth_hpp_comm *open_comm(struct eth_hpp_bootstrap *bootstrap)
 {
@@ -303,7 +304,7 @@ static int die(struct eth_hpp_bootstrap *bootstrap, void *user)
 static void a_killed_rank_ends_all_others_with_one_line(void **state)
 {
     (void)state;
-    if (ranks_in_valgrind())
+    if (in_valgrind())
         skip();
     for (int dying = 0; dying < 4; dying++) {
         struct ranks_result result;
@@ -337,7 +338,7 @@ static int starve(struct eth_hpp_bootstrap *bootstrap, void *user)
 static void a_deadline_names_the_peer_and_ends_the_one_that_hangs(void **state)
 {
     (void)state;
-    if (ranks_in_valgrind())
+    if (in_valgrind())
         skip();
     struct ranks_result result;
     ranks_run(2, starve, NULL, 30, &result);
@@ -362,7 +363,7 @@ static int all_fail(struct eth_hpp_bootstrap *bootstrap, void *user)
 static void an_error_on_all_ranks_is_one_line(void **state)
 {
     (void)state;
-    if (ranks_in_valgrind())
+    if (in_valgrind())
         skip();
     struct ranks_result result;
     ranks_run(4, all_fail, NULL, 30, &result);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "emulation/ranks.h"
+#include "unit/valgrind.h"
 #include "plan/plan.h"
 #include "runtime/capabilities.h"
 #include "runtime/context.h"
@@ -269,7 +270,7 @@ static void hang_in_the_middle(const struct eth_hpp_micro_batch *micro_batch, fl
 static void expect_one_line(struct run *run, const char *line, const int *exit_codes)
 {
     static struct ranks_result result;
-    if (ranks_in_valgrind())
+    if (in_valgrind())
         skip();
     run_plan(run, THREE_STAGES, &result);
     end_run(run);
@@ -342,7 +343,7 @@ static void replicas_that_drift_apart_are_found(void **state)
     (void)state;
     struct run run = {.ranks = 2, .disturb = drift};
     struct ranks_result result;
-    if (ranks_in_valgrind())
+    if (in_valgrind())
         skip();
     run_plan(&run,
              PIPELINE(4, 1, STAGE(0, 6, "", WORKER(0, 4))) "," PIPELINE(

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "models/gpt.h"
+#include "unit/valgrind.h"
 
 enum { SEQUENCE = 32, STEPS = 30 };
 
@@ -66,6 +67,12 @@ static void write_plan(const char *path, int micro_batch, int in_flight, const c
     assert_int_equal(fclose(file), 0);
 }
 
+/* Valgrind makes them a hundred times slower, and a few show it what there is to see. */
+static int steps(void)
+{
+    return in_valgrind() ? 2 : STEPS;
+}
+
 static void train(int micro_batch, int in_flight, const char *recompute, double losses[STEPS])
 {
     char path[] = "/tmp/eth-hpp-train-XXXXXX";
@@ -90,7 +97,7 @@ static void train(int micro_batch, int in_flight, const char *recompute, double 
     unlink(path);
     if (eth_hpp_gpt_create(context, &model, &gpt, &err) != ETH_HPP_OK)
         fail_msg("%s", err.text);
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < steps(); step++) {
         struct eth_hpp_metrics metrics;
         if (eth_hpp_step(context, &optimizer, &metrics, &err) != ETH_HPP_OK)
             fail_msg("%s", err.text);
@@ -111,10 +118,10 @@ static void the_loss_falls_however_the_batch_is_cut(void **state)
     double whole[STEPS], losses[STEPS];
     train(8, 1, "false", whole);
     assert_true(fabs(whole[0] - log(small.vocabulary)) < 0.1);
-    assert_true(whole[STEPS - 1] < 0.6 * whole[0]);
+    assert_true(whole[steps() - 1] < (steps() == STEPS ? 0.6 : 1) * whole[0]);
     for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
         train(cuts[i].micro_batch, cuts[i].in_flight, cuts[i].recompute, losses);
-        for (int step = 0; step < STEPS; step++)
+        for (int step = 0; step < steps(); step++)
             if (!(fabs(losses[step] - whole[step]) <= 1e-4 * whole[step]))
                 fail_msg("cut %zu, step %d: loss %.9g, whole batch %.9g", i, step, losses[step],
                          whole[step]);
