@@ -134,10 +134,7 @@ enum eth_hpp_status eth_hpp_evaluate(struct eth_hpp_evaluator *evaluator,
         }
         for (int i = 0; i < pipeline->stage_count; i++) {
             const struct eth_hpp_layout_stage *stage = &layout->stages[pipeline->first_stage + i];
-            int gpus = stage->worker_count * stage->tensor_parallel;
-            out.gpus += gpus;
-            out.busy_gpu_s +=
-                gpus * pipeline->micro_batches * (runs[i].forward_s + runs[i].backward_s);
+            out.gpus += stage->worker_count * stage->tensor_parallel;
             if (runs[i].last_end_s > out.compute_s)
                 out.compute_s = runs[i].last_end_s;
         }

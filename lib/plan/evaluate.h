@@ -12,9 +12,8 @@ struct eth_hpp_step {
     double compute_s;      /* until the last backward of all */
     double exposed_sync_s; /* sums (and gathers) that nothing hides */
     double optimizer_s;
-    double network_s;  /* busy time of the busiest node's network */
-    double busy_gpu_s; /* GPU-seconds in forwards and backwards, a stage in lock-step */
-    int gpus;          /* in use */
+    double network_s; /* busy time of the busiest node's network */
+    int gpus;         /* in use */
     int blocks;
 };
 

@@ -51,7 +51,10 @@ struct eth_hpp_predicted_rank {
 };
 
 struct eth_hpp_predicted {
-    double step_s, compute_s, exposed_sync_s, optimizer_s, bubble_fraction, lower_bound_s, gap;
+    double step_s, compute_s, exposed_sync_s, optimizer_s;
+    double bubble_fraction; /* share of the step in which the computing GPUs do not compute, all of
+                               them together */
+    double lower_bound_s, gap;
     struct eth_hpp_predicted_rank *ranks;
     int rank_count;
 };

@@ -163,6 +163,17 @@ static enum eth_hpp_status fill_ranks(const struct eth_hpp_plan *plan,
     return ETH_HPP_OK;
 }
 
+/* The share of all computing GPUs' time in which they do not compute; a fast worker that waits for
+ * a slow one of its stage idles too. */
+static double bubble(const struct eth_hpp_predicted *predicted)
+{
+    double busy_s = 0;
+    for (int r = 0; r < predicted->rank_count; r++)
+        busy_s += predicted->ranks[r].busy_s;
+    double idle = 1 - busy_s / (predicted->step_s * predicted->rank_count);
+    return idle > 0 ? idle : 0;
+}
+
 static void fill_predicted(struct eth_hpp_simulation *simulation)
 {
     const struct eth_hpp_step *step = &simulation->step;
@@ -170,8 +181,7 @@ static void fill_predicted(struct eth_hpp_simulation *simulation)
     simulation->predicted.compute_s = step->compute_s;
     simulation->predicted.exposed_sync_s = step->exposed_sync_s;
     simulation->predicted.optimizer_s = step->optimizer_s;
-    double idle = 1 - step->busy_gpu_s / (step->compute_s * step->gpus);
-    simulation->predicted.bubble_fraction = idle > 0 ? idle : 0;
+    simulation->predicted.bubble_fraction = bubble(&simulation->predicted);
 }
 
 enum eth_hpp_status eth_hpp_simulate(const struct eth_hpp_plan *plan,
