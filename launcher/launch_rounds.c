@@ -112,7 +112,9 @@ static enum eth_hpp_status read_hellos(struct eth_hpp_launch *l,
                                        struct eth_hpp_error *err)
 {
     for (int r = 0; r < l->place->size; r++) {
-        if (words[r].size < sizeof(*l->ranks))
+        bool fits = r == 0 ? words[r].size >= sizeof(*l->ranks) /* the given plan may follow */
+                           : words[r].size == sizeof(*l->ranks);
+        if (!fits)
             return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                      "rank %d runs another version of eth-hpp: install one version "
                                      "on all nodes",
@@ -146,6 +148,8 @@ static enum eth_hpp_status meet(struct eth_hpp_launch *l, enum eth_hpp_status lo
         return status;
     status = read_hellos(l, words, err);
     eth_hpp_exchange_free(words, l->place->size);
+    if (status == ETH_HPP_ERR_INPUT && l->place->rank != 0)
+        err->text[0] = '\0'; /* it is the same on all ranks */
     return status;
 }
 
@@ -221,14 +225,26 @@ static enum eth_hpp_status measure_devices(struct eth_hpp_launch *l, struct eth_
 
 /* ---- round 3: how fast links are ---- */
 
-/* Each rank says all its pairs' figures; those that it did not measure itself are 0. */
+/* Copies the pairs that a rank has measured to `to`; their number. */
+static int own_pairs(const struct eth_hpp_launch *l, int rank, struct eth_hpp_link_measure *to)
+{
+    int count = 0;
+    for (int i = 0; i < l->pair_count; i++)
+        if (l->pairs[i].from == rank)
+            to[count++] = l->pairs[i];
+    return count;
+}
+
+/* Each rank has said the figures of its own pairs, in the list's order. */
 static void join_pairs(struct eth_hpp_launch *l, const struct eth_hpp_exchange_word *words)
 {
-    for (int i = 0; i < l->pair_count; i++) {
-        const struct eth_hpp_exchange_word *word = &words[l->pairs[i].from];
-        if (word->size == (size_t)l->pair_count * sizeof(*l->pairs))
-            memcpy(&l->pairs[i], (char *)word->data + (size_t)i * sizeof(*l->pairs),
-                   sizeof(*l->pairs));
+    for (int r = 0; r < l->place->size; r++) {
+        size_t at = 0;
+        for (int i = 0; i < l->pair_count; i++)
+            if (l->pairs[i].from == r && at + sizeof(*l->pairs) <= words[r].size) {
+                memcpy(&l->pairs[i], (char *)words[r].data + at, sizeof(*l->pairs));
+                at += sizeof(*l->pairs);
+            }
     }
 }
 
@@ -261,9 +277,13 @@ static enum eth_hpp_status measure_links(struct eth_hpp_launch *l, struct eth_hp
         end_by_transport(l, comm, err);
     eth_hpp_comm_close(comm);
     free(rounds);
-    status =
-        eth_hpp_exchange_round(l->bootstrap, "launch.links", ETH_HPP_EXCHANGE_NEXT_S, status,
-                               l->pairs, (size_t)l->pair_count * sizeof(*l->pairs), &words, err);
+    struct eth_hpp_link_measure *own = calloc((size_t)l->pair_count, sizeof(*own));
+    int count = own != NULL ? own_pairs(l, l->place->rank, own) : 0;
+    if (own == NULL && status == ETH_HPP_OK)
+        status = eth_hpp_error_memory(err, "calibration");
+    status = eth_hpp_exchange_round(l->bootstrap, "launch.links", ETH_HPP_EXCHANGE_NEXT_S, status,
+                                    own, (size_t)count * sizeof(*own), &words, err);
+    free(own);
     if (status != ETH_HPP_OK)
         return status;
     join_pairs(l, words);
