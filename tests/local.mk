@@ -3,8 +3,12 @@ EXTRA_DIST += \
 	tests/run \
 	tests/packages \
 	tests/cluster/cluster.bats \
+	tests/cluster/failures.bats \
 	tests/cluster/helpers.bash \
+	tests/cluster/launch.bats \
+	tests/cluster/losses.bats \
 	tests/cluster/mini_cluster.bats \
+	tests/cluster/plans.bash \
 	tests/cluster/plugin.bats \
 	tests/cluster/pmix_exchange.c \
 	tests/cluster/setup_suite.bash \
