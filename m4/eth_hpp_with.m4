@@ -76,14 +76,7 @@ AC_DEFUN([ETH_HPP_WITH_CUDA], [
     ])
     AM_CONDITIONAL([HAVE_CUDA], [test $have_cuda = yes])
     ETH_HPP_RESULT([cuda], [the CUDA toolkit], [no GPU module])
-])
-
-AC_DEFUN([ETH_HPP_WITH_HWLOC], [
-    ETH_HPP_ARG_WITH([hwloc], [hwloc, for network cards and NUMA nodes in the inventory])
-    ETH_HPP_PKG([HWLOC], [hwloc], [hwloc >= 2])
-    AS_IF([test $have_hwloc = yes], [AC_DEFINE([HAVE_HWLOC], [1], [hwloc is there])])
-    AM_CONDITIONAL([HAVE_HWLOC], [test $have_hwloc = yes])
-    ETH_HPP_RESULT([hwloc], [libhwloc-dev], [no NUMA nodes in the inventory])
+    AS_IF([test $have_cuda = yes], [summary_cuda="found, but this version has no GPU module yet"])
 ])
 
 AC_DEFUN([ETH_HPP_WITH_BLAS], [
@@ -109,7 +102,6 @@ AC_DEFUN([ETH_HPP_SUMMARY], [
         ucx        $summary_ucx
         slurm      $summary_slurm
         cuda       $summary_cuda
-        hwloc      $summary_hwloc
         openblas   $summary_openblas
         cmocka     $summary_cmocka])
 ])
