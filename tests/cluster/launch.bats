@@ -150,16 +150,16 @@ rank 2 node1 1" ]
 	same_losses het.jsonl one.jsonl
 }
 
-@test "a rank that is killed in training ends all, with one line" {
+@test "without the plugin too a rank that is killed in training ends all, with one line" {
 	on_cluster sh -c "srun --quiet -N4 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix $eth_hpp launch --model=gpt2-tiny6 \
-		--global-batch=16 -- sh -c 'echo \$\$ >pid.\$RANK; exec $eth_hpp train --data=text --steps=100000 --log-every=1' \
-		>killed.out 2>&1; echo \$? >killed.code" &
-	wait_until 40 grep -q 'step 3/' "$TEST_WORK/killed.out"
-	on_node node3 kill -KILL "$(cat "$TEST_WORK/pid.5")"
-	wait_until 30 test -s "$TEST_WORK/killed.code"
-	[ "$(cat "$TEST_WORK/killed.code")" -ne 0 ]
-	grep '^eth-hpp: ' "$TEST_WORK/killed.out"
-	[ "$(grep -c '^eth-hpp: .*rank 5.*node3' "$TEST_WORK/killed.out")" -eq 1 ]
+		--global-batch=16 -- sh -c 'echo \$\$ >by-hand.pid.\$RANK; exec $eth_hpp train --data=text --steps=100000 --log-every=1' \
+		>by-hand.out 2>&1; echo \$? >by-hand.code" &
+	wait_until 40 grep -q 'step 3/' "$TEST_WORK/by-hand.out"
+	on_node node3 kill -KILL "$(cat "$TEST_WORK/by-hand.pid.5")"
+	wait_until 30 test -s "$TEST_WORK/by-hand.code"
+	[ "$(cat "$TEST_WORK/by-hand.code")" -ne 0 ]
+	grep '^eth-hpp: ' "$TEST_WORK/by-hand.out"
+	[ "$(grep -c '^eth-hpp: .*rank 5.*node3' "$TEST_WORK/by-hand.out")" -eq 1 ]
 }
 
 @test "profile writes what offline planning reads" {
