@@ -16,14 +16,18 @@ AC_DEFUN([ETH_HPP_RESULT], [
         [AC_MSG_ERROR([--with-$1=$with_$1, but it is not found there: install $2, or leave the option out])])
 ])
 
-# ETH_HPP_PKG(NAME, name, modules): finds by pkg-config, in DIR/lib/pkgconfig first where a folder was given.
+# ETH_HPP_PKG(NAME, name, modules): finds by pkg-config; only in the folder where one was given.
 AC_DEFUN([ETH_HPP_PKG], [
     have_$2=no
-    AS_IF([test "$with_$2" != no], [
-        AS_CASE([$with_$2], [/*],
-            [export PKG_CONFIG_PATH="$with_$2/lib/pkgconfig:$with_$2/lib64/pkgconfig:$with_$2/lib/x86_64-linux-gnu/pkgconfig:$PKG_CONFIG_PATH"])
-        PKG_CHECK_MODULES([$1], [$3], [have_$2=yes], [have_$2=no])
-    ])
+    AS_CASE([$with_$2],
+        [no], [],
+        [/*], [
+            for eth_hpp_dir in "$with_$2"/lib*/pkgconfig "$with_$2"/lib/*/pkgconfig; do
+                AS_IF([test -e "$eth_hpp_dir/$2.pc"], [have_$2=yes; export PKG_CONFIG_PATH="$eth_hpp_dir:$PKG_CONFIG_PATH"])
+            done
+            AS_IF([test $have_$2 = yes], [PKG_CHECK_MODULES([$1], [$3], [], [have_$2=no])])
+        ],
+        [PKG_CHECK_MODULES([$1], [$3], [have_$2=yes], [have_$2=no])])
 ])
 
 AC_DEFUN([ETH_HPP_WITH_PMIX], [
@@ -52,7 +56,8 @@ AC_DEFUN([ETH_HPP_WITH_SLURM], [
         AS_CASE([$with_slurm], [/*], [SLURM_CFLAGS="-I$with_slurm/include"])
         eth_hpp_cppflags=$CPPFLAGS
         CPPFLAGS="$CPPFLAGS $SLURM_CFLAGS"
-        AC_CHECK_HEADER([slurm/spank.h], [have_slurm=yes], [], [#include <stdint.h>])
+        AS_IF([test "x$SLURM_CFLAGS" = x || test -e "$with_slurm/include/slurm/spank.h"],
+            [AC_CHECK_HEADER([slurm/spank.h], [have_slurm=yes], [], [#include <stdint.h>])])
         AC_CHECK_DECL([spank_prepend_task_argv],
             [have_spank_prepend=yes
              AC_DEFINE([HAVE_SPANK_PREPEND_TASK_ARGV], [1], [Slurm 23.11 or later])], [],
