@@ -1,29 +1,13 @@
 #include "launcher/exchange.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#include "base/log.h"
 
 void eth_hpp_exchange_free(struct eth_hpp_exchange_word *words, int count)
 {
     for (int i = 0; words != NULL && i < count; i++)
         free(words[i].data);
     free(words);
-}
-
-/* Ends the job because ranks are missing. Whoever comes first ends the others too, so the ranks
- * come one after the other and one of them alone gets to say it. */
-static void end_job(struct eth_hpp_bootstrap *bootstrap, const struct eth_hpp_error *err)
-{
-    int rank = eth_hpp_bootstrap_get_place(bootstrap)->rank;
-    long wait_ms = rank < 40 ? rank * 100 : 4000;
-    struct timespec wait = {.tv_sec = wait_ms / 1000, .tv_nsec = wait_ms % 1000 * 1000000};
-    nanosleep(&wait, NULL);
-    eth_hpp_log_error("the launch fails: %s", err->text);
-    eth_hpp_bootstrap_abort(bootstrap, eth_hpp_error_exit_code(err->status), err->text);
 }
 
 /* A word goes out with its status in front: one byte. */
@@ -80,11 +64,11 @@ enum eth_hpp_status eth_hpp_exchange_round(struct eth_hpp_bootstrap *bootstrap, 
     if (failure.status != ETH_HPP_OK ||
         say(bootstrap, name, own, data, size, &failure) != ETH_HPP_OK ||
         eth_hpp_bootstrap_fence(bootstrap, timeout_s, &failure) != ETH_HPP_OK)
-        end_job(bootstrap, &failure);
+        eth_hpp_bootstrap_fail(bootstrap, &failure);
     for (int rank = 0; rank < place->size; rank++) {
         enum eth_hpp_status theirs = ETH_HPP_OK;
         if (hear(bootstrap, rank, name, &heard[rank], &theirs, &failure) != ETH_HPP_OK)
-            end_job(bootstrap, &failure);
+            eth_hpp_bootstrap_fail(bootstrap, &failure);
         if (theirs != ETH_HPP_OK && first == ETH_HPP_OK) {
             first = theirs;
             if (rank != place->rank)

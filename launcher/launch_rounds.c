@@ -269,11 +269,10 @@ static enum eth_hpp_status measure_links(struct eth_hpp_launch *l, struct eth_hp
         eth_hpp_calibrate_pairs(l->ranks, l->place->size, &l->pairs, &rounds, &l->pair_count, err);
     if (status != ETH_HPP_OK)
         return status;
-    status = eth_hpp_comm_open(l->bootstrap, LINKS_TIMEOUT_S, &comm, err);
-    if (status == ETH_HPP_OK)
-        status =
-            eth_hpp_calibrate_links(comm, l->place->rank, l->pairs, rounds, l->pair_count, err);
-    if (status != ETH_HPP_OK && comm != NULL)
+    if (eth_hpp_comm_open(l->bootstrap, LINKS_TIMEOUT_S, &comm, err) != ETH_HPP_OK)
+        eth_hpp_bootstrap_fail(l->bootstrap, err);
+    status = eth_hpp_calibrate_links(comm, l->place->rank, l->pairs, rounds, l->pair_count, err);
+    if (status != ETH_HPP_OK)
         end_by_transport(l, comm, err);
     eth_hpp_comm_close(comm);
     free(rounds);

@@ -62,13 +62,15 @@ struct eth_hpp_context;
 
 struct eth_hpp_init_options {
     const char *plan_path; /* NULL: $ETH_HPP_PLAN_FILE, which `eth-hpp launch` sets */
-    double timeout_s;      /* no wait for another rank is longer; 0: $ETH_HPP_TIMEOUT or 120 */
+    double timeout_s;      /* no wait for another rank is longer; 0: $ETH_HPP_TIMEOUT, or 25 in
+                              eth_hpp_init and 120 after it */
 };
 
 /* Reads the plan, meets the other ranks (PMIx; a single process without it), and opens the
  * transport. `options` may be NULL. Collective over all ranks of the job, the idle ones too.
  * Errors: INPUT (no plan, or one that does not fit the job), UNSUPPORTED (the plan asks for what
- * the runtime cannot run), PEER, TIMEOUT. */
+ * the runtime cannot run), PEER, TIMEOUT. Where ranks do not meet in time, or one cannot meet the
+ * others, the job is ended here on all ranks, with one line that names the rank. */
 ETH_HPP_API enum eth_hpp_status eth_hpp_init(const struct eth_hpp_init_options *options,
                                              struct eth_hpp_context **context,
                                              struct eth_hpp_error *err);

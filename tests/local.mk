@@ -3,8 +3,10 @@ EXTRA_DIST += \
 	tests/run \
 	tests/packages \
 	tests/cluster/cluster.bats \
+	tests/cluster/exchange.bats \
 	tests/cluster/failures.bats \
 	tests/cluster/helpers.bash \
+	tests/cluster/late_finalize.c \
 	tests/cluster/launch.bats \
 	tests/cluster/losses.bats \
 	tests/cluster/mini_cluster.bats \

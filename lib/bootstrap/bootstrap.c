@@ -8,7 +8,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "bootstrap/component.h"
+
+/* After a deadline the ranks that are there stay until they have all been asked whether they are;
+ * then they leave by themselves, and after that what hangs is killed. */
+enum { STAY_S = 2, LEAVE_S = 2 };
 
 struct used_key {
     struct used_key *next;
@@ -68,7 +73,7 @@ static int step_tasks(void)
     return tasks > 1 && getenv("SLURM_STEP_ID") != NULL ? tasks : 1;
 }
 
-static enum eth_hpp_status choose(const struct eth_hpp_bootstrap_ops **ops, void **state,
+static enum eth_hpp_status choose(int round, const struct eth_hpp_bootstrap_ops **ops, void **state,
                                   struct eth_hpp_bootstrap_place *place, struct eth_hpp_error *err)
 {
     int tasks = step_tasks();
@@ -77,10 +82,12 @@ static enum eth_hpp_status choose(const struct eth_hpp_bootstrap_ops **ops, void
 #ifdef HAVE_PMIX
         bool reachable;
         *ops = &eth_hpp_bootstrap_pmix_ops;
-        enum eth_hpp_status status = eth_hpp_bootstrap_pmix_open(state, place, &reachable, err);
+        enum eth_hpp_status status =
+            eth_hpp_bootstrap_pmix_open(round, state, place, &reachable, err);
         if (status != ETH_HPP_OK || reachable)
             return status;
 #else
+        (void)round;
         if (tasks > 1)
             return eth_hpp_error_set(
                 err, ETH_HPP_ERR_UNSUPPORTED,
@@ -108,14 +115,15 @@ enum eth_hpp_status eth_hpp_bootstrap_open(struct eth_hpp_bootstrap **bootstrap,
 
     if (gethostname(place.host, sizeof(place.host) - 1) != 0)
         return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "the host's name cannot be read: %m");
-    status = choose(&ops, &state, &place, err);
+    const int round = next_round();
+    status = choose(round, &ops, &state, &place, err);
     if (status != ETH_HPP_OK)
         return status;
     status = eth_hpp_bootstrap_create(ops, state, &place, bootstrap, err);
     if (status != ETH_HPP_OK)
         ops->close(state);
     else
-        (*bootstrap)->round = next_round();
+        (*bootstrap)->round = round;
     return status;
 }
 
@@ -260,6 +268,24 @@ enum eth_hpp_status eth_hpp_bootstrap_get(struct eth_hpp_bootstrap *bootstrap, i
     *value = all;
     *size = total;
     return ETH_HPP_OK;
+}
+
+void eth_hpp_bootstrap_fail(struct eth_hpp_bootstrap *bootstrap, const struct eth_hpp_error *error)
+{
+    const int exit_code = eth_hpp_error_exit_code(error->status);
+    const struct eth_hpp_bootstrap_place *place = &bootstrap->place;
+    if (error->text[0] == '\0') {
+        sleep(STAY_S);
+        eth_hpp_bootstrap_close(bootstrap);
+        _exit(exit_code);
+    }
+    if (error->status == ETH_HPP_ERR_TIMEOUT) {
+        eth_hpp_log_error("%s", error->text);
+        sleep(LEAVE_S);
+    } else {
+        eth_hpp_log_error("rank %d on %s: %s", place->rank, place->host, error->text);
+    }
+    eth_hpp_bootstrap_abort(bootstrap, exit_code, error->text);
 }
 
 void eth_hpp_bootstrap_abort(struct eth_hpp_bootstrap *bootstrap, int exit_code, const char *why)

@@ -56,7 +56,9 @@ enum { ETH_HPP_BOOTSTRAP_VALUE_MAX = 1 << 20, ETH_HPP_BOOTSTRAP_KEY_MAX = 64 };
 enum eth_hpp_status eth_hpp_bootstrap_put(struct eth_hpp_bootstrap *bootstrap, const char *key,
                                           const void *value, size_t size,
                                           struct eth_hpp_error *err);
-/* Collective: all that was put before is there for all after. Errors: TIMEOUT, PEER. */
+/* Collective: all that was put before is there for all after. Errors: PEER; TIMEOUT, whose text
+ * names who is missing on the lowest rank that is there and is empty on the others. After an error
+ * nothing is left but eth_hpp_bootstrap_fail. */
 enum eth_hpp_status eth_hpp_bootstrap_fence(struct eth_hpp_bootstrap *bootstrap, double timeout_s,
                                             struct eth_hpp_error *err);
 /* A value of another rank; the caller frees *value. A missing key is an error at once, never a
@@ -64,6 +66,10 @@ enum eth_hpp_status eth_hpp_bootstrap_fence(struct eth_hpp_bootstrap *bootstrap,
 enum eth_hpp_status eth_hpp_bootstrap_get(struct eth_hpp_bootstrap *bootstrap, int rank,
                                           const char *key, void **value, size_t *size,
                                           struct eth_hpp_error *err);
+/* Ends the job on all ranks after an error that not all of them have: logs its text and ends them;
+ * where it is empty, another rank does so and this one only leaves. Does not return. */
+void eth_hpp_bootstrap_fail(struct eth_hpp_bootstrap *bootstrap, const struct eth_hpp_error *error)
+    __attribute__((noreturn));
 /* Ends all ranks of the job with this exit code; does not return. */
 void eth_hpp_bootstrap_abort(struct eth_hpp_bootstrap *bootstrap, int exit_code, const char *why)
     __attribute__((noreturn));

@@ -11,8 +11,10 @@ enum eth_hpp_status eth_hpp_bootstrap_single_open(void **state,
                                                   struct eth_hpp_error *err);
 
 extern const struct eth_hpp_bootstrap_ops eth_hpp_bootstrap_pmix_ops;
-/* *reachable becomes false, with status OK and no state, where no PMIx server answers. */
-enum eth_hpp_status eth_hpp_bootstrap_pmix_open(void **state, struct eth_hpp_bootstrap_place *place,
+/* `round`: how many bootstraps this task has opened before. *reachable becomes false, with status
+ * OK and no state, where no PMIx server answers. */
+enum eth_hpp_status eth_hpp_bootstrap_pmix_open(int round, void **state,
+                                                struct eth_hpp_bootstrap_place *place,
                                                 bool *reachable, struct eth_hpp_error *err);
 
 /* A whole number >= 0 from the environment, or -1. */

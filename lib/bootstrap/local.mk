@@ -6,5 +6,6 @@ libbootstrap_la_SOURCES = \
 libbootstrap_la_CFLAGS = $(AM_CFLAGS) $(PMIX_CFLAGS)
 libbootstrap_la_LIBADD = $(PMIX_LIBS)
 if HAVE_PMIX
-libbootstrap_la_SOURCES += lib/bootstrap/pmix.c
+libbootstrap_la_SOURCES += lib/bootstrap/pmix.c \
+	lib/bootstrap/pmix_presence.c lib/bootstrap/pmix_presence.h
 endif

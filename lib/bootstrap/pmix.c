@@ -3,6 +3,13 @@
  * it collects data; a Get of a missing key waits for ever unless it is OPTIONAL or IMMEDIATE; the
  * server's own deadline is minutes and names nobody; a process that leaves without Finalize gets
  * the whole step killed.
+ *
+ * And one: where `eth-hpp launch` has left PMIx and become the program, the server notices the end
+ * of the old connection when it comes to it. If another rank of the node waits in a fence at that
+ * time, the server counts the rank as lost, takes the fence for complete on this node and passes
+ * it on without data (openpmix 4.2, lost_connection in ptl_base_sendrecv.c): it then fails, and the
+ * rank that comes later waits in vain. So no rank begins the first fence before all of its node are
+ * connected anew: a rank's old connection is closed, and seen to be, before its new one is used.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -14,6 +21,7 @@
 #include <unistd.h>
 
 #include "bootstrap/component.h"
+#include "bootstrap/pmix_presence.h"
 
 /* How long a server may take to end the job before this process ends alone. */
 enum { ABORT_SECONDS = 10 };
@@ -28,6 +36,7 @@ struct fence {
 struct pmix {
     pmix_proc_t self;
     struct fence fence;
+    struct eth_hpp_pmix_presence presence;
     bool failed; /* a fence failed or is under way still: its memory and PMIx are not to be torn
                     down under it */
 };
@@ -100,7 +109,8 @@ static enum eth_hpp_status fence_init(struct fence *fence, struct eth_hpp_error 
                      : eth_hpp_error_set(err, ETH_HPP_ERR_IO, "a lock: %s", strerror(code));
 }
 
-enum eth_hpp_status eth_hpp_bootstrap_pmix_open(void **state, struct eth_hpp_bootstrap_place *place,
+enum eth_hpp_status eth_hpp_bootstrap_pmix_open(int round, void **state,
+                                                struct eth_hpp_bootstrap_place *place,
                                                 bool *reachable, struct eth_hpp_error *err)
 {
     struct pmix *pmix = calloc(1, sizeof(*pmix));
@@ -124,6 +134,8 @@ enum eth_hpp_status eth_hpp_bootstrap_pmix_open(void **state, struct eth_hpp_boo
         PMIx_Finalize(NULL, 0);
         goto free_state;
     }
+    pmix->presence =
+        (struct eth_hpp_pmix_presence){.self = pmix->self, .size = place->size, .round = round};
     *reachable = true;
     *state = pmix;
     return ETH_HPP_OK;
@@ -156,50 +168,59 @@ static void fence_arrived(pmix_status_t result, void *user)
     pthread_mutex_unlock(&fence->mutex);
 }
 
-static bool fence_wait(struct fence *fence, double timeout_s)
+static double now(void)
 {
-    struct timespec deadline;
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static bool fence_wait(struct fence *fence, double deadline)
+{
+    const struct timespec until = {.tv_sec = (time_t)deadline,
+                                   .tv_nsec = (long)((deadline - (double)(time_t)deadline) * 1e9)};
     int code = 0;
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    deadline.tv_sec += (time_t)timeout_s;
-    deadline.tv_nsec += (long)((timeout_s - (double)(time_t)timeout_s) * 1e9);
-    if (deadline.tv_nsec >= 1000000000L) {
-        deadline.tv_nsec -= 1000000000L;
-        deadline.tv_sec++;
-    }
     pthread_mutex_lock(&fence->mutex);
     while (!fence->done && code == 0)
-        code = pthread_cond_timedwait(&fence->arrived, &fence->mutex, &deadline);
+        code = pthread_cond_timedwait(&fence->arrived, &fence->mutex, &until);
     bool done = fence->done;
     pthread_mutex_unlock(&fence->mutex);
     return done;
 }
 
+/* The fence itself; *in_time is false where it is under way still at the deadline. */
+static pmix_status_t fence_all(struct pmix *pmix, double deadline, bool *in_time)
+{
+    bool yes = true;
+    pmix_info_t collect;
+    pmix->fence.done = false;
+    PMIX_INFO_LOAD(&collect, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
+    pmix_status_t code = PMIx_Fence_nb(NULL, 0, &collect, 1, fence_arrived, &pmix->fence);
+    *in_time = code != PMIX_SUCCESS || fence_wait(&pmix->fence, deadline);
+    if (*in_time)
+        PMIX_INFO_DESTRUCT(&collect); /* else PMIx may read it still */
+    return code == PMIX_SUCCESS && *in_time ? pmix->fence.result : code;
+}
+
 static enum eth_hpp_status pmix_fence(void *state, double timeout_s, struct eth_hpp_error *err)
 {
     struct pmix *pmix = state;
-    bool yes = true;
-    pmix_info_t collect;
+    const double deadline = now() + timeout_s;
+    bool in_time = true;
+    pmix_status_t code = PMIX_SUCCESS;
 
     if (pmix->failed)
         return eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "PMIx: an exchange failed before");
-    pmix_status_t code = PMIx_Commit();
-    if (code != PMIX_SUCCESS)
-        return pmix_error(err, "handing over the published values", code);
+    enum eth_hpp_status status = eth_hpp_pmix_presence_announce(&pmix->presence, err);
+    if (status == ETH_HPP_OK && pmix->presence.fence == 1)
+        status = eth_hpp_pmix_presence_await_node(&pmix->presence, timeout_s, &in_time, err);
+    if (status != ETH_HPP_OK)
+        return status;
     pmix->failed = true;
-    pmix->fence.done = false;
-    PMIX_INFO_LOAD(&collect, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
-    code = PMIx_Fence_nb(NULL, 0, &collect, 1, fence_arrived, &pmix->fence);
-    bool in_time = code != PMIX_SUCCESS || fence_wait(&pmix->fence, timeout_s);
     if (in_time)
-        PMIX_INFO_DESTRUCT(&collect); /* else PMIx may read it still */
+        code = fence_all(pmix, deadline, &in_time);
     if (!in_time)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT,
-                                 "not all ranks came to the exchange within %.0f s: one has failed "
-                                 "or hangs before it",
-                                 timeout_s);
-    if (code == PMIX_SUCCESS)
-        code = pmix->fence.result;
+        return eth_hpp_pmix_presence_report(&pmix->presence, timeout_s, err);
     if (code != PMIX_SUCCESS && code != PMIX_OPERATION_SUCCEEDED)
         return pmix_error(err, "the exchange among all ranks", code);
     pmix->failed = false;

@@ -7,18 +7,22 @@
 #include "runtime/context.h"
 
 #define DEFAULT_TIMEOUT_S 120
+/* For ranks to meet: every rank ends within 30 s of the failure of one that does not come. */
+#define DEFAULT_MEET_S 25
 static const char kernels_name[] = "cpu";
 
 static enum eth_hpp_status find_timeout(const struct eth_hpp_init_options *options,
-                                        double *timeout_s, struct eth_hpp_error *err)
+                                        double *timeout_s, double *meet_s,
+                                        struct eth_hpp_error *err)
 {
     const char *text = getenv("ETH_HPP_TIMEOUT");
     char *end;
     *timeout_s = DEFAULT_TIMEOUT_S;
+    *meet_s = DEFAULT_MEET_S;
     if (options != NULL && options->timeout_s > 0) {
-        *timeout_s = options->timeout_s;
+        *timeout_s = *meet_s = options->timeout_s;
     } else if (text != NULL && *text != '\0') {
-        *timeout_s = strtod(text, &end);
+        *timeout_s = *meet_s = strtod(text, &end);
         if (*end != '\0' || !isfinite(*timeout_s) || *timeout_s <= 0)
             return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                      "ETH_HPP_TIMEOUT: must be a number of seconds above 0, is "
@@ -176,11 +180,17 @@ enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
                                          struct eth_hpp_error *err)
 {
     struct eth_hpp_context *c = calloc(1, sizeof(*c));
-    enum eth_hpp_status status =
-        c != NULL ? find_timeout(options, &c->timeout_s, err) : eth_hpp_error_memory(err, "a rank");
+    double meet_s = 0;
+    struct eth_hpp_error failure = {0};
+    enum eth_hpp_status status = c != NULL ? find_timeout(options, &c->timeout_s, &meet_s, err)
+                                           : eth_hpp_error_memory(err, "a rank");
     if (status == ETH_HPP_OK) {
         c->job = *eth_hpp_bootstrap_get_place(bootstrap);
-        status = eth_hpp_comm_open(bootstrap, c->timeout_s, &c->comm, err);
+        status = eth_hpp_comm_open(bootstrap, meet_s, &c->comm, &failure);
+        if (status != ETH_HPP_OK && c->job.size > 1)
+            eth_hpp_bootstrap_fail(bootstrap, &failure);
+        if (status != ETH_HPP_OK)
+            eth_hpp_error_set(err, status, "%s", failure.text);
     }
     /* From here on the transport notices a rank that dies. PMIx is left at once: while a process
      * is in it, the death of another one kills the whole step before anybody can say why. */

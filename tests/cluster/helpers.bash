@@ -81,8 +81,11 @@ cancel_all_jobs() {
 	wait_until 30 cluster_is_idle
 }
 
-# A test program of this folder, with the flags of a pkg-config package.
+# A test program of this folder, or, as NAME.so, a library to be preloaded, with the flags of a pkg-config package.
 compile() { # NAME PACKAGE
-	# shellcheck disable=SC2046 # several flags
-	cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -o "$TEST_WORK/$1" "$CHECKOUT/tests/cluster/$1.c" $(pkg-config --cflags --libs "$2")
+	local shared=
+	[[ $1 != *.so ]] || shared='-shared -fPIC'
+	# shellcheck disable=SC2046,SC2086 # several flags
+	cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror $shared -o "$TEST_WORK/$1" "$CHECKOUT/tests/cluster/${1%.so}.c" \
+		$(pkg-config --cflags --libs "$2")
 }

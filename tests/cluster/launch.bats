@@ -112,7 +112,7 @@ rank 2 node1 1" ]
 }
 
 @test "a rank that dies before the exchange ends the launch" {
-	refused 1 "not all ranks came to the exchange" all_gpus sh -c \
+	refused 1 "rank 3 on node2 did not come to the exchange" all_gpus sh -c \
 		"[ \$SLURM_PROCID != 3 ] || kill -KILL \$\$; exec $eth_hpp launch --model=gpt2-tiny6 -- true"
 }
 

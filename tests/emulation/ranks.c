@@ -15,7 +15,7 @@ struct board {
     int count;
     volatile int arrived; /* over all fences */
     struct {
-        volatile int used;
+        volatile int used, fences;
         struct {
             char key[128];
             size_t size;
@@ -50,16 +50,36 @@ static enum eth_hpp_status seat_put(void *state, const char *key, const void *va
     return ETH_HPP_OK;
 }
 
+static bool came(const struct seat *seat, int rank)
+{
+    return __atomic_load_n(&seat->board->ranks[rank].fences, __ATOMIC_SEQ_CST) >= seat->fences;
+}
+
+/* As the PMIx component does: the lowest rank that is there names who is not. */
+static enum eth_hpp_status name_missing(const struct seat *seat, struct eth_hpp_error *err)
+{
+    int lowest = 0, missing = 0;
+    while (!came(seat, lowest))
+        lowest++;
+    while (missing < seat->board->count - 1 && came(seat, missing))
+        missing++;
+    if (lowest != seat->rank)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT, "%s", "");
+    return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT, "rank %d on host%d did not come", missing,
+                             missing / 2);
+}
+
 static enum eth_hpp_status seat_fence(void *state, double timeout_s, struct eth_hpp_error *err)
 {
     struct seat *seat = state;
     double deadline = now() + timeout_s;
     seat->fences++;
+    __atomic_store_n(&seat->board->ranks[seat->rank].fences, seat->fences, __ATOMIC_SEQ_CST);
     __atomic_add_fetch(&seat->board->arrived, 1, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&seat->board->arrived, __ATOMIC_SEQ_CST) <
            seat->fences * seat->board->count) {
         if (now() > deadline)
-            return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT, "not all ranks came");
+            return name_missing(seat, err);
         usleep(200);
     }
     return ETH_HPP_OK;

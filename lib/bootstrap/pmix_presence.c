@@ -1,0 +1,284 @@
+#include "bootstrap/pmix_presence.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Seconds for a rank's server to say whether the rank is there, and ranks that are asked at once.
+ */
+enum { ANSWER_S = 1, ASKED_AT_ONCE = 64 };
+#define POLL_S 0.002
+
+/* A question to ranks' servers. Answers may come when nobody waits for them any more, so it is not
+ * freed before all of them have come; the process ends then anyway. */
+struct question {
+    pthread_mutex_t mutex;
+    pthread_cond_t answered;
+    int open;
+    bool here[ASKED_AT_ONCE];
+};
+
+struct answer {
+    struct question *question;
+    int at;
+};
+
+static void announce_key(char *key, const struct eth_hpp_pmix_presence *presence)
+{
+    snprintf(key, PMIX_MAX_KEYLEN, "eth-hpp.%d.fence.%d", presence->round, presence->fence);
+}
+
+static enum eth_hpp_status pmix_error(struct eth_hpp_error *err, const char *what,
+                                      pmix_status_t code)
+{
+    return eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "PMIx: %s failed: %s", what,
+                             PMIx_Error_string(code));
+}
+
+enum eth_hpp_status eth_hpp_pmix_presence_announce(struct eth_hpp_pmix_presence *presence,
+                                                   struct eth_hpp_error *err)
+{
+    char key[PMIX_MAX_KEYLEN];
+    pmix_value_t here;
+    PMIX_VALUE_CONSTRUCT(&here);
+    here.type = PMIX_BOOL;
+    here.data.flag = true;
+    presence->fence++;
+    announce_key(key, presence);
+    pmix_status_t code = PMIx_Put(PMIX_GLOBAL, key, &here);
+    if (code == PMIX_SUCCESS)
+        code = PMIx_Commit();
+    return code == PMIX_SUCCESS ? ETH_HPP_OK
+                                : pmix_error(err, "handing over the published values", code);
+}
+
+/* ---- the ranks of this node ---- */
+
+/* What is known without asking or waiting; NULL where it is not. To be released. */
+static pmix_value_t *look_up(const struct eth_hpp_pmix_presence *presence, pmix_rank_t rank,
+                             const char *key)
+{
+    bool yes = true;
+    pmix_info_t immediate;
+    pmix_proc_t proc;
+    pmix_value_t *value = NULL;
+    PMIX_LOAD_PROCID(&proc, presence->self.nspace, rank);
+    PMIX_INFO_LOAD(&immediate, PMIX_IMMEDIATE, &yes, PMIX_BOOL);
+    if (PMIx_Get(&proc, key, &immediate, 1, &value) != PMIX_SUCCESS)
+        value = NULL;
+    PMIX_INFO_DESTRUCT(&immediate);
+    return value;
+}
+
+static bool is_here(const struct eth_hpp_pmix_presence *presence, pmix_rank_t rank)
+{
+    char key[PMIX_MAX_KEYLEN];
+    announce_key(key, presence);
+    pmix_value_t *value = look_up(presence, rank, key);
+    if (value == NULL)
+        return false;
+    PMIX_VALUE_RELEASE(value);
+    return true;
+}
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+enum eth_hpp_status eth_hpp_pmix_presence_await_node(const struct eth_hpp_pmix_presence *presence,
+                                                     double timeout_s, bool *all,
+                                                     struct eth_hpp_error *err)
+{
+    const struct timespec pause = {.tv_nsec = (long)(POLL_S * 1e9)};
+    const double deadline = now() + timeout_s;
+    pmix_value_t *peers = look_up(presence, PMIX_RANK_WILDCARD, PMIX_LOCAL_PEERS);
+    if (peers == NULL || peers->type != PMIX_STRING || peers->data.string == NULL) {
+        if (peers != NULL)
+            PMIX_VALUE_RELEASE(peers);
+        return eth_hpp_error_set(err, ETH_HPP_ERR_PEER,
+                                 "PMIx: the server does not say which ranks share the node of "
+                                 "rank %u",
+                                 presence->self.rank);
+    }
+    bool in_time = true;
+    for (const char *next = peers->data.string; in_time && *next != '\0';) {
+        char *end;
+        pmix_rank_t rank = (pmix_rank_t)strtoul(next, &end, 10);
+        while (!is_here(presence, rank) && (in_time = now() < deadline))
+            nanosleep(&pause, NULL);
+        next = *end == ',' ? end + 1 : "";
+    }
+    PMIX_VALUE_RELEASE(peers);
+    *all = in_time;
+    return ETH_HPP_OK;
+}
+
+/* ---- all ranks ---- */
+
+static struct question *question_new(void)
+{
+    struct question *question = calloc(1, sizeof(*question));
+    pthread_condattr_t attributes;
+    if (question == NULL || pthread_condattr_init(&attributes) != 0) {
+        free(question);
+        return NULL;
+    }
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&question->answered, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&question->mutex, NULL);
+    return question;
+}
+
+static void take_answer(pmix_status_t status, pmix_value_t *value, void *user)
+{
+    struct answer *answer = user;
+    struct question *question = answer->question;
+    pthread_mutex_lock(&question->mutex);
+    question->here[answer->at] = status == PMIX_SUCCESS && value != NULL;
+    question->open--;
+    pthread_cond_signal(&question->answered);
+    pthread_mutex_unlock(&question->mutex);
+    free(answer);
+}
+
+static void put_question(struct question *question, const struct eth_hpp_pmix_presence *presence,
+                         int first, int at)
+{
+    char key[PMIX_MAX_KEYLEN];
+    pmix_proc_t proc;
+    struct answer *answer = malloc(sizeof(*answer));
+    if (answer == NULL)
+        return;
+    *answer = (struct answer){.question = question, .at = at};
+    announce_key(key, presence);
+    PMIX_LOAD_PROCID(&proc, presence->self.nspace, (pmix_rank_t)(first + at));
+    pthread_mutex_lock(&question->mutex);
+    question->open++;
+    pthread_mutex_unlock(&question->mutex);
+    pmix_status_t code = PMIx_Get_nb(&proc, key, NULL, 0, take_answer, answer);
+    if (code == PMIX_SUCCESS)
+        return;
+    pthread_mutex_lock(&question->mutex);
+    question->open--;
+    pthread_mutex_unlock(&question->mutex);
+    free(answer);
+}
+
+/* Are the ranks [first, end), ASKED_AT_ONCE at most, there? The server of one that is not does not
+ * answer, or says no. */
+static void ask(const struct eth_hpp_pmix_presence *presence, int first, int end, bool *here)
+{
+    struct question *question = question_new();
+    struct timespec deadline;
+    int code = 0;
+    memset(here, 0, ASKED_AT_ONCE * sizeof(*here));
+    if (question == NULL)
+        return;
+    for (int at = 0; first + at < end; at++)
+        put_question(question, presence, first, at);
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
+    deadline.tv_sec += ANSWER_S;
+    pthread_mutex_lock(&question->mutex);
+    while (question->open > 0 && code == 0)
+        code = pthread_cond_timedwait(&question->answered, &question->mutex, &deadline);
+    memcpy(here, question->here, sizeof(question->here));
+    bool done = question->open == 0;
+    pthread_mutex_unlock(&question->mutex);
+    if (!done)
+        return;
+    pthread_cond_destroy(&question->answered);
+    pthread_mutex_destroy(&question->mutex);
+    free(question);
+}
+
+static bool is_lowest(const struct eth_hpp_pmix_presence *presence)
+{
+    bool here[ASKED_AT_ONCE];
+    const int self = (int)presence->self.rank;
+    /* The first ones mostly answer for all: few are missing. */
+    for (int first = 0, end; first < self; first = end) {
+        end = first == 0 ? 1 : first + ASKED_AT_ONCE;
+        end = end < self ? end : self;
+        ask(presence, first, end, here);
+        for (int at = 0; first + at < end; at++)
+            if (here[at])
+                return false;
+    }
+    return true;
+}
+
+static bool runs_on(const struct eth_hpp_pmix_presence *presence, int rank, const char *node)
+{
+    pmix_proc_t *processes = NULL;
+    size_t count = 0;
+    bool found = false;
+    if (PMIx_Resolve_peers(node, presence->self.nspace, &processes, &count) != PMIX_SUCCESS)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        found = found || processes[i].rank == (pmix_rank_t)rank;
+    PMIX_PROC_FREE(processes, count);
+    return found;
+}
+
+/* From the map of the job: PMIX_HOSTNAME of a rank is not found any more once the rank has
+ * published values in an earlier connection. "" where it is not known. */
+static void find_node(const struct eth_hpp_pmix_presence *presence, int rank, char *node,
+                      size_t size)
+{
+    char *nodes = NULL, *rest;
+    node[0] = '\0';
+    if (PMIx_Resolve_nodes(presence->self.nspace, &nodes) != PMIX_SUCCESS || nodes == NULL)
+        return;
+    for (char *next = strtok_r(nodes, ",", &rest); next != NULL; next = strtok_r(NULL, ",", &rest))
+        if (runs_on(presence, rank, next)) {
+            snprintf(node, size, "%s", next);
+            break;
+        }
+    free(nodes);
+}
+
+static void name_missing(const struct eth_hpp_pmix_presence *presence, int rank, int others,
+                         double timeout_s, struct eth_hpp_error *err)
+{
+    char more[32] = "", node[256];
+    find_node(presence, rank, node, sizeof(node));
+    if (others > 0)
+        snprintf(more, sizeof(more), " and %d more", others);
+    eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT,
+                      "rank %d%s%s%s did not come to the exchange among all ranks within %.0f s: "
+                      "it has failed or hangs before it",
+                      rank, node[0] != '\0' ? " on " : "", node, more, timeout_s);
+}
+
+enum eth_hpp_status eth_hpp_pmix_presence_report(const struct eth_hpp_pmix_presence *presence,
+                                                 double timeout_s, struct eth_hpp_error *err)
+{
+    bool here[ASKED_AT_ONCE];
+    int missing = 0, first_missing = -1;
+    if (!is_lowest(presence))
+        return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT, "%s", "");
+    for (int first = 0; first < presence->size; first += ASKED_AT_ONCE) {
+        int end = first + ASKED_AT_ONCE < presence->size ? first + ASKED_AT_ONCE : presence->size;
+        ask(presence, first, end, here);
+        for (int rank = first; rank < end; rank++) {
+            if (here[rank - first])
+                continue;
+            if (missing++ == 0)
+                first_missing = rank;
+        }
+    }
+    if (missing > 0)
+        name_missing(presence, first_missing, missing - 1, timeout_s, err);
+    else
+        eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT,
+                          "the exchange among all ranks was not done within %.0f s, although all "
+                          "came to it: can their nodes reach each other?",
+                          timeout_s);
+    return ETH_HPP_ERR_TIMEOUT;
+}
