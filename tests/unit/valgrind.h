@@ -14,4 +14,13 @@ static inline bool in_valgrind(void)
     return preloaded != NULL && strstr(preloaded, "vgpreload") != NULL;
 }
 
+/* Ends a test that valgrind cannot show, and says why. */
+#define skip_in_valgrind(why)                                                                      \
+    do {                                                                                           \
+        if (in_valgrind()) {                                                                       \
+            print_message("# skipped in valgrind: %s\n", why);                                     \
+            skip();                                                                                \
+        }                                                                                          \
+    } while (0)
+
 #endif
