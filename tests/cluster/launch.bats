@@ -165,7 +165,8 @@ rank 2 node1 1" ]
 @test "profile writes what offline planning reads" {
 	run all_gpus "$eth_hpp" profile --model=gpt2-tiny6 --output=profile.json --save-cluster=cluster.json
 	[ "$status" -eq 0 ]
-	run on_cluster "$eth_hpp" plan --cluster=cluster.json --profile=profile.json --global-batch=32 --output=offline.json
+	run on_cluster "$eth_hpp" plan --cluster=cluster.json --profile=profile.json --optimizer=replicated \
+		--global-batch=32 --output=offline.json
 	[ "$status" -eq 0 ]
 	run all_gpus "$eth_hpp" launch --plan=offline.json --profile=profile.json --dry-run
 	[ "$status" -eq 0 ]
