@@ -7,6 +7,7 @@ libbase_la_SOURCES = \
 	lib/base/hostlist.c lib/base/hostlist.h \
 	lib/base/json.c lib/base/json.h \
 	lib/base/json_keys.c lib/base/json_keys.h \
+	lib/base/json_read.c \
 	lib/base/json_write.c \
 	lib/base/log.c lib/base/log.h \
 	lib/base/option.c lib/base/option.h \
