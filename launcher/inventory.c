@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "inventory/inventory.h"
@@ -27,15 +26,6 @@ static const struct eth_hpp_option options[OPTIONS] = {
                 .fallback = "-"},
 };
 
-static enum eth_hpp_status write_text(const char *path, const char *text, struct eth_hpp_error *err)
-{
-    if (strcmp(path, "-") != 0)
-        return eth_hpp_file_write(path, text, strlen(text), 0644, err);
-    if (fputs(text, stdout) < 0 || fflush(stdout) != 0)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot write to standard output");
-    return ETH_HPP_OK;
-}
-
 static enum eth_hpp_status run(const struct eth_hpp_option_set *set, int argc, char **argv,
                                struct eth_hpp_error *err)
 {
@@ -51,7 +41,7 @@ static enum eth_hpp_status run(const struct eth_hpp_option_set *set, int argc, c
         return status;
     status = eth_hpp_inventory_print(&inventory, &text, err);
     if (status == ETH_HPP_OK)
-        status = write_text(eth_hpp_option_text(set, OUTPUT), text, err);
+        status = eth_hpp_file_output(eth_hpp_option_text(set, OUTPUT), text, err);
     free(text);
     eth_hpp_inventory_free(&inventory);
     return status;

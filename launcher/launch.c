@@ -32,7 +32,7 @@ static enum eth_hpp_status plan_and_show(struct eth_hpp_launch *l, char **text,
         return status;
     status = eth_hpp_plan_print(&plan, text, err);
     if (status == ETH_HPP_OK && save != NULL)
-        status = eth_hpp_file_write(save, *text, strlen(*text), 0644, err);
+        status = eth_hpp_file_output(save, *text, err);
     eth_hpp_plan_free(&plan);
     return status;
 }

@@ -66,7 +66,7 @@ static enum eth_hpp_status print_json(const struct eth_hpp_simulation *simulatio
         eth_hpp_json_append(&ranks, entry);
     }
     eth_hpp_json_put(&root, "ranks", ranks);
-    return eth_hpp_json_save(root, "-", 0, err);
+    return eth_hpp_json_save(root, "-", err);
 }
 
 static enum eth_hpp_status load(const struct eth_hpp_option_set *set,

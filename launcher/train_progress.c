@@ -1,6 +1,7 @@
 #include "launcher/train.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@ struct eth_hpp_progress {
     int64_t steps, every, done;
     bool terminal;
     FILE *metrics;
+    const char *metrics_path;
     double *step_s; /* [steps] */
     double first_loss, last_loss;
 };
@@ -27,6 +29,28 @@ double eth_hpp_schedule_rate(const struct eth_hpp_schedule *schedule, int64_t st
     double falling = (double)(schedule->steps - schedule->warmup);
     double share = falling > 0 ? (double)(step - schedule->warmup) / falling : 0;
     return schedule->least + (schedule->peak - schedule->least) * 0.5 * (1 + cos(M_PI * share));
+}
+
+/* Grows line by line, so that it can be followed. A FIFO that nobody reads must not hang the run.
+ */
+static FILE *create_metrics(const char *path, struct eth_hpp_error *err)
+{
+    FILE *file = NULL;
+    if (strcmp(path, "-") == 0) {
+        eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                          "--metrics=-: standard output shows the progress: name a file");
+        return NULL;
+    }
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0666);
+    if (fd >= 0 && fcntl(fd, F_SETFL, 0) == 0)
+        file = fdopen(fd, "w");
+    if (file == NULL) {
+        eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%.512s: cannot create: %s", path,
+                          strerror(errno));
+        if (fd >= 0)
+            close(fd);
+    }
+    return file;
 }
 
 enum eth_hpp_status eth_hpp_progress_open(const struct eth_hpp_plan *plan, int64_t steps,
@@ -43,11 +67,10 @@ enum eth_hpp_status eth_hpp_progress_open(const struct eth_hpp_plan *plan, int64
     made->steps = steps;
     made->every = every;
     made->terminal = isatty(STDOUT_FILENO);
-    if (metrics_path != NULL && (made->metrics = fopen(metrics_path, "we")) == NULL) {
-        int cause = errno;
+    made->metrics_path = metrics_path;
+    if (metrics_path != NULL && (made->metrics = create_metrics(metrics_path, err)) == NULL) {
         eth_hpp_progress_close(made);
-        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%.512s: cannot create: %s", metrics_path,
-                                 strerror(cause));
+        return err->status;
     }
     *progress = made;
     return ETH_HPP_OK;
@@ -104,8 +127,8 @@ static enum eth_hpp_status write_metrics(struct eth_hpp_progress *p,
     int cause = errno;
     json_object_put(line);
     if (!written)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot write the metrics: %s",
-                                 strerror(cause));
+        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%.512s: cannot write the metrics: %s",
+                                 p->metrics_path, strerror(cause));
     return ETH_HPP_OK;
 }
 

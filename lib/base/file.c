@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@ static enum eth_hpp_status system_error(struct eth_hpp_error *err, const char *p
                                         const char *doing)
 {
     int cause = errno;
-    bool users = cause == ENOENT || cause == EACCES || cause == ENOTDIR || cause == EISDIR;
+    bool users = cause == ENOENT || cause == EACCES || cause == ENOTDIR || cause == EISDIR ||
+                 cause == EROFS || cause == ENAMETOOLONG || cause == ELOOP;
     return eth_hpp_error_set(err, users ? ETH_HPP_ERR_INPUT : ETH_HPP_ERR_IO, "%s: cannot %s: %s",
                              path, doing, strerror(cause));
 }
@@ -34,46 +36,58 @@ static ssize_t read_full(int fd, char *to, size_t size)
     return (ssize_t)done;
 }
 
-enum eth_hpp_status eth_hpp_file_read(const char *path, size_t limit, char **text, size_t *size,
+enum eth_hpp_status eth_hpp_file_open(const char *path, int *opened, size_t *size,
                                       struct eth_hpp_error *err)
 {
-    enum eth_hpp_status status = ETH_HPP_OK;
-    char *buffer = NULL;
     struct stat info;
+    enum eth_hpp_status status = ETH_HPP_OK;
     /* O_NONBLOCK: a FIFO in place of a file must not hang the program. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return system_error(err, path, "open");
-    if (fstat(fd, &info) != 0) {
+    if (fstat(fd, &info) != 0)
         status = system_error(err, path, "stat");
-        goto out;
-    }
-    if (!S_ISREG(info.st_mode)) {
+    else if (!S_ISREG(info.st_mode))
         status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%s: is not a regular file", path);
-        goto out;
+    if (status != ETH_HPP_OK) {
+        close(fd);
+        return status;
     }
-    if ((size_t)info.st_size > limit) {
-        status =
-            eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%s: has %lld bytes, at most %zu are read",
-                              path, (long long)info.st_size, limit);
-        goto out;
-    }
-    buffer = malloc((size_t)info.st_size + 1);
-    if (buffer == NULL) {
-        status = eth_hpp_error_memory(err, path);
-        goto out;
-    }
-    ssize_t got = read_full(fd, buffer, (size_t)info.st_size);
+    *opened = fd;
+    *size = (size_t)info.st_size;
+    return ETH_HPP_OK;
+}
+
+enum eth_hpp_status eth_hpp_file_read_opened(int fd, const char *path, size_t bytes, size_t limit,
+                                             char **text, size_t *size, struct eth_hpp_error *err)
+{
+    if (bytes > limit)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%s: has %zu bytes, at most %zu are read",
+                                 path, bytes, limit);
+    char *buffer = malloc(bytes + 1);
+    if (buffer == NULL)
+        return eth_hpp_error_memory(err, path);
+    ssize_t got = read_full(fd, buffer, bytes);
     if (got < 0) {
-        status = system_error(err, path, "read");
-        goto out;
+        enum eth_hpp_status status = system_error(err, path, "read");
+        free(buffer);
+        return status;
     }
     buffer[got] = '\0';
     *text = buffer;
     *size = (size_t)got;
-    buffer = NULL;
-out:
-    free(buffer);
+    return ETH_HPP_OK;
+}
+
+enum eth_hpp_status eth_hpp_file_read(const char *path, size_t limit, char **text, size_t *size,
+                                      struct eth_hpp_error *err)
+{
+    int fd;
+    size_t bytes;
+    enum eth_hpp_status status = eth_hpp_file_open(path, &fd, &bytes, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    status = eth_hpp_file_read_opened(fd, path, bytes, limit, text, size, err);
     close(fd);
     return status;
 }
@@ -112,34 +126,79 @@ static void sync_folder(const char *path)
     free(folder);
 }
 
-enum eth_hpp_status eth_hpp_file_write(const char *path, const void *data, size_t size, mode_t mode,
-                                       struct eth_hpp_error *err)
+/* What a rename is to replace: the file that symbolic links lead to. Never a device or a FIFO: root
+ * would lose /dev/null. */
+static enum eth_hpp_status find_target(const char *path, char **target, struct eth_hpp_error *err)
+{
+    struct stat info;
+    char *real = realpath(path, NULL);
+    if (real == NULL && errno != ENOENT)
+        return system_error(err, path, "create");
+    if (real != NULL && stat(real, &info) == 0 && !S_ISREG(info.st_mode)) {
+        free(real);
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "%s: is there and not a regular file: give the name of a file",
+                                 path);
+    }
+    *target = real != NULL ? real : strdup(path);
+    return *target != NULL ? ETH_HPP_OK : eth_hpp_error_memory(err, path);
+}
+
+/* Writes to a temporary file beside `target` and renames it; `path` is what messages call it. */
+static enum eth_hpp_status replace(const char *path, const char *target, const void *data,
+                                   size_t size, mode_t mode, struct eth_hpp_error *err)
 {
     enum eth_hpp_status status = ETH_HPP_OK;
     char *temporary = NULL;
-    if (asprintf(&temporary, "%s.XXXXXX", path) < 0)
+    if (asprintf(&temporary, "%s.XXXXXX", target) < 0)
         return eth_hpp_error_memory(err, path);
     int fd = mkostemp(temporary, O_CLOEXEC);
     if (fd < 0) {
         status = system_error(err, path, "create");
         goto out;
     }
-    int failed = write_full(fd, data, size) != 0 || fchmod(fd, mode) != 0 || fsync(fd) != 0;
-    if (failed)
+    if (write_full(fd, data, size) != 0 || fchmod(fd, mode) != 0 || fsync(fd) != 0)
         status = system_error(err, path, "write");
-    if (close(fd) != 0 && !failed) {
-        failed = 1;
+    if (close(fd) != 0 && status == ETH_HPP_OK)
         status = system_error(err, path, "write");
-    }
-    if (!failed && rename(temporary, path) != 0) {
-        failed = 1;
+    if (status == ETH_HPP_OK && rename(temporary, target) != 0)
         status = system_error(err, path, "replace");
-    }
-    if (failed)
+    if (status != ETH_HPP_OK)
         unlink(temporary);
     else
-        sync_folder(path);
+        sync_folder(target);
 out:
     free(temporary);
     return status;
+}
+
+enum eth_hpp_status eth_hpp_file_write(const char *path, const void *data, size_t size, mode_t mode,
+                                       struct eth_hpp_error *err)
+{
+    char *target;
+    sigset_t ending, before;
+    enum eth_hpp_status status = find_target(path, &target, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    /* A signal that ends the program waits until no temporary file would be left. */
+    sigemptyset(&ending);
+    sigaddset(&ending, SIGHUP);
+    sigaddset(&ending, SIGINT);
+    sigaddset(&ending, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ending, &before);
+    status = replace(path, target, data, size, mode, err);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    free(target);
+    return status;
+}
+
+enum eth_hpp_status eth_hpp_file_output(const char *path, const char *text,
+                                        struct eth_hpp_error *err)
+{
+    if (strcmp(path, "-") != 0)
+        return eth_hpp_file_write(path, text, strlen(text), 0644, err);
+    if (fputs(text, stdout) < 0 || fflush(stdout) != 0)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot write to standard output: %s",
+                                 strerror(errno));
+    return ETH_HPP_OK;
 }

@@ -119,7 +119,7 @@ void eth_hpp_json_append(struct json_object **array, struct json_object *value);
 
 /* Writes the value to a file, whole or not at all; path "-" is standard output. Frees the value in
  * every case; a NULL value is an out-of-memory error. */
-enum eth_hpp_status eth_hpp_json_save(struct json_object *value, const char *path, mode_t mode,
+enum eth_hpp_status eth_hpp_json_save(struct json_object *value, const char *path,
                                       struct eth_hpp_error *err);
 
 #endif

@@ -53,7 +53,7 @@ void eth_hpp_json_append(struct json_object **array, struct json_object *value)
         lose(array, value);
 }
 
-enum eth_hpp_status eth_hpp_json_save(struct json_object *value, const char *path, mode_t mode,
+enum eth_hpp_status eth_hpp_json_save(struct json_object *value, const char *path,
                                       struct eth_hpp_error *err)
 {
     if (value == NULL)
@@ -65,11 +65,8 @@ enum eth_hpp_status eth_hpp_json_save(struct json_object *value, const char *pat
     if (body == NULL || asprintf(&text, "%s\n", body) < 0) {
         text = NULL;
         status = eth_hpp_error_memory(err, path);
-    } else if (strcmp(path, "-") == 0) {
-        if (fputs(text, stdout) < 0 || fflush(stdout) != 0)
-            status = eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot write to standard output");
     } else {
-        status = eth_hpp_file_write(path, text, strlen(text), mode, err);
+        status = eth_hpp_file_output(path, text, err);
     }
     free(text);
     json_object_put(value);

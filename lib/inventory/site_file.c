@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,18 +180,16 @@ enum eth_hpp_status eth_hpp_site_file_load(const char *path, const char *node,
                                            struct eth_hpp_site_node *site,
                                            struct eth_hpp_error *err)
 {
-    char *text = NULL, opened[64];
-    size_t size = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%s: cannot open: %s", path,
-                                 strerror(errno));
-    enum eth_hpp_status status = check_owner(path, fd, err);
-    if (status == ETH_HPP_OK) {
-        /* The file that was checked is the one that is read, whatever the path leads to by now. */
-        snprintf(opened, sizeof(opened), "/proc/self/fd/%d", fd);
-        status = eth_hpp_file_read(opened, FILE_LIMIT, &text, &size, err);
-    }
+    char *text = NULL;
+    size_t size, bytes;
+    int fd;
+    enum eth_hpp_status status = eth_hpp_file_open(path, &fd, &bytes, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    /* The file that was checked is the one that is read, whatever the path leads to by now. */
+    status = check_owner(path, fd, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_file_read_opened(fd, path, bytes, FILE_LIMIT, &text, &size, err);
     close(fd);
     if (status == ETH_HPP_OK)
         status = eth_hpp_site_file_parse(path, text, size, node, site, err);

@@ -319,5 +319,5 @@ enum eth_hpp_status eth_hpp_cluster_save(const struct eth_hpp_cluster *cluster, 
     eth_hpp_json_put(&root, "nodes", write_nodes(cluster));
     if (cluster->link_count > 0)
         eth_hpp_json_put(&root, "links", write_links(cluster));
-    return eth_hpp_json_save(root, path, 0644, err);
+    return eth_hpp_json_save(root, path, err);
 }

@@ -225,5 +225,5 @@ enum eth_hpp_status eth_hpp_plan_print(const struct eth_hpp_plan *plan, char **t
 enum eth_hpp_status eth_hpp_plan_save(const struct eth_hpp_plan *plan, const char *path,
                                       struct eth_hpp_error *err)
 {
-    return eth_hpp_json_save(write_plan(plan), path, 0644, err);
+    return eth_hpp_json_save(write_plan(plan), path, err);
 }

@@ -447,5 +447,5 @@ enum eth_hpp_status eth_hpp_profile_save(const struct eth_hpp_profile *profile, 
         eth_hpp_json_put(&extra, "estimated", json_object_new_boolean(true));
         eth_hpp_json_put(&root, "extra", extra);
     }
-    return eth_hpp_json_save(root, path, 0644, err);
+    return eth_hpp_json_save(root, path, err);
 }

@@ -1,17 +1,17 @@
 #include "runtime/data.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/file.h"
 
 enum {
     HEADER_WORDS = 256,
     HEADER_BYTES = 4 * HEADER_WORDS,
     HEADER_MAGIC = 20240520,
+    WIDE_MAGIC = 20240801, /* llm.c's files of 4-byte tokens, for Llama 3 */
     HEADER_VERSION = 1,
     BYTE_VOCABULARY = 256,
     WORD_VOCABULARY = 65536
@@ -35,24 +35,19 @@ static bool has_suffix(const char *path, const char *suffix)
 static enum eth_hpp_status map_file(const char *path, struct eth_hpp_data *data,
                                     struct eth_hpp_error *err)
 {
-    struct stat info;
-    enum eth_hpp_status status = ETH_HPP_OK;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%s: cannot be opened: %m", path);
-    if (fstat(file, &info) != 0) {
-        status = eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%s: %m", path);
-    } else if (!S_ISREG(info.st_mode)) {
-        status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%s: is not a regular file", path);
-    } else if (info.st_size == 0) {
+    int file;
+    size_t bytes;
+    enum eth_hpp_status status = eth_hpp_file_open(path, &file, &bytes, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    void *map = bytes > 0 ? mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, 0) : NULL;
+    if (bytes == 0) {
         status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%s: the file is empty", path);
+    } else if (map == MAP_FAILED) {
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%s: cannot be mapped: %m", path);
     } else {
-        data->map_bytes = (size_t)info.st_size;
-        data->map = mmap(NULL, data->map_bytes, PROT_READ, MAP_PRIVATE, file, 0);
-        if (data->map == MAP_FAILED) {
-            data->map = NULL;
-            status = eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%s: cannot be mapped: %m", path);
-        }
+        data->map = map;
+        data->map_bytes = bytes;
     }
     close(file);
     return status;
@@ -67,6 +62,11 @@ static enum eth_hpp_status read_words(const char *path, struct eth_hpp_data *dat
         memcpy(header, data->map, sizeof(header));
     bool headed = header[0] == HEADER_MAGIC;
     size_t start = headed ? HEADER_BYTES : 0;
+    if (header[0] == WIDE_MAGIC)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "%s: holds 4-byte tokens (llm.c's format for Llama 3): this "
+                                 "program reads 2-byte tokens",
+                                 path);
     if (headed && header[1] != HEADER_VERSION)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  "%s: its header says version %d, this program reads version %d",

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -126,6 +127,49 @@ static void files_are_replaced_whole_and_leave_no_temporary(void **state)
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0); /* fails if a temporary file was left */
     assert_int_equal(eth_hpp_file_write(path, "x", 1, 0600, &err), ETH_HPP_ERR_INPUT);
+}
+
+static void devices_and_fifos_are_neither_read_nor_replaced(void **state)
+{
+    (void)state;
+    char folder[] = "test_base.XXXXXX", path[64], *text;
+    size_t size;
+    struct stat info;
+    struct eth_hpp_error err;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/fifo", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(eth_hpp_file_read(path, 100, &text, &size, &err), ETH_HPP_ERR_INPUT);
+    assert_int_equal(eth_hpp_file_write(path, "x", 1, 0600, &err), ETH_HPP_ERR_INPUT);
+    assert_non_null(strstr(err.text, "not a regular file"));
+    assert_int_equal(stat(path, &info), 0);
+    assert_true(S_ISFIFO(info.st_mode));
+    assert_int_equal(eth_hpp_file_write(folder, "x", 1, 0600, &err), ETH_HPP_ERR_INPUT);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void a_link_stays_and_its_file_is_replaced(void **state)
+{
+    (void)state;
+    char folder[] = "test_base.XXXXXX", path[64], link[64], *text;
+    size_t size;
+    struct stat info;
+    struct eth_hpp_error err;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/f", folder);
+    snprintf(link, sizeof(link), "%s/link", folder);
+    assert_int_equal(eth_hpp_file_write(path, "old", 3, 0600, &err), ETH_HPP_OK);
+    assert_int_equal(symlink("f", link), 0);
+    assert_int_equal(eth_hpp_file_write(link, "new", 3, 0600, &err), ETH_HPP_OK);
+    assert_int_equal(lstat(link, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_int_equal(eth_hpp_file_read(path, 100, &text, &size, &err), ETH_HPP_OK);
+    assert_string_equal(text, "new");
+    free(text);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 /* ---- options ---- */
@@ -251,6 +295,8 @@ int main(void)
         cmocka_unit_test(json_refuses_deep_nesting),
         cmocka_unit_test(json_numbers_read_back_as_they_were),
         cmocka_unit_test(files_are_replaced_whole_and_leave_no_temporary),
+        cmocka_unit_test(devices_and_fifos_are_neither_read_nor_replaced),
+        cmocka_unit_test(a_link_stays_and_its_file_is_replaced),
         cmocka_unit_test(options_take_both_spellings_and_stop_at_the_command),
         cmocka_unit_test(bad_options_are_refused_with_the_reason),
         cmocka_unit_test(an_option_wins_over_the_environment_whatever_the_order),

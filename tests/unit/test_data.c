@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/data.h"
@@ -130,7 +131,8 @@ static void token_files_are_read_with_and_without_header(void **state)
 static void bad_files_are_refused_with_the_reason(void **state)
 {
     (void)state;
-    int32_t short_header[257] = {20240520, 1, 5}, newer[257] = {20240520, 2, 2};
+    int32_t short_header[257] = {20240520, 1, 5}, newer[257] = {20240520, 2, 2},
+            wide[257] = {20240801, 7, 1};
     const struct {
         const char *name;
         const void *bytes;
@@ -142,6 +144,7 @@ static void bad_files_are_refused_with_the_reason(void **state)
         {"t.bin", "abc", 3, "is cut off: it has 3 bytes"},
         {"t.bin", short_header, sizeof(short_header), "its header says 5 tokens, 2 are there"},
         {"t.bin", short_header, 600, "is cut off: it has 600 bytes"},
+        {"t.bin", wide, sizeof(wide), "holds 4-byte tokens"},
         {"t.bin", newer, sizeof(newer), "its header says version 2"},
     };
     const struct eth_hpp_data_options options = {.sequence_length = 4};
@@ -155,8 +158,14 @@ static void bad_files_are_refused_with_the_reason(void **state)
         unlink(path);
     }
     assert_int_equal(eth_hpp_data_open("no/such/file", &options, &data, &err), ETH_HPP_ERR_INPUT);
-    assert_non_null(strstr(err.text, "no/such/file: cannot be opened"));
+    assert_non_null(strstr(err.text, "no/such/file: cannot open"));
     assert_int_equal(eth_hpp_data_open(folder, &options, &data, &err), ETH_HPP_ERR_INPUT);
+    const char *fifo = put("t.fifo", "", 0); /* one that nobody writes to */
+    assert_int_equal(unlink(fifo), 0);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(eth_hpp_data_open(fifo, &options, &data, &err), ETH_HPP_ERR_INPUT);
+    assert_non_null(strstr(err.text, "is not a regular file"));
+    unlink(fifo);
     assert_null(data);
 }
 

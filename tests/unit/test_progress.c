@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -126,6 +127,15 @@ static void a_metrics_file_that_cannot_be_made_is_refused(void **state)
     assert_int_equal(eth_hpp_progress_open(&plan, 4, 2, "/no/such/folder/m", &progress, &err),
                      ETH_HPP_ERR_INPUT);
     assert_non_null(strstr(err.text, "/no/such/folder/m: cannot create"));
+    assert_int_equal(eth_hpp_progress_open(&plan, 4, 2, "-", &progress, &err), ETH_HPP_ERR_INPUT);
+    assert_non_null(strstr(err.text, "name a file"));
+    char folder[] = "test_progress.XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/fifo", folder); /* one that nobody reads */
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(eth_hpp_progress_open(&plan, 4, 2, path, &progress, &err), ETH_HPP_ERR_INPUT);
+    unlink(path);
+    rmdir(folder);
 }
 
 int main(void)
