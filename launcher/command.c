@@ -1,8 +1,11 @@
 #include "launcher/command.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 
@@ -72,4 +75,29 @@ int eth_hpp_command_run(const struct eth_hpp_command *command, int argc, char **
     if (status != ETH_HPP_OK && err.text[0] != '\0')
         eth_hpp_log_error("%s", err.text);
     return eth_hpp_error_exit_code(status);
+}
+
+/* ---- standard streams ---- */
+
+void eth_hpp_command_hold_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF)
+            continue;
+        /* open takes the lowest free number, which is fd. The wrong direction keeps the stream
+         * unusable; a log without standard error has nowhere to complain. */
+        int held = open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_WRONLY);
+        (void)held;
+    }
+}
+
+int eth_hpp_command_end(int code)
+{
+    errno = 0;
+    bool lost = fflush(stdout) != 0;
+    if (code != ETH_HPP_EXIT_OK || (!lost && !ferror(stdout)))
+        return code;
+    eth_hpp_log_error("cannot write to standard output%s%s", errno != 0 ? ": " : "",
+                      errno != 0 ? strerror(errno) : "");
+    return ETH_HPP_EXIT_FAILURE;
 }

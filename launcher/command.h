@@ -41,4 +41,12 @@ bool eth_hpp_command_is_first_task(void);
 /* Logs the error once and gives the exit code that belongs to it. */
 int eth_hpp_command_failed(const struct eth_hpp_error *err);
 
+/* Before anything is opened: holds the numbers of closed standard streams, so that no file of the
+ * program gets one of them and a message lands in it. Writing to a closed one still fails. */
+void eth_hpp_command_hold_streams(void);
+
+/* At the end: what was printed must have arrived. Gives `code` back, or that of a failure (said
+ * once) where standard output lost something and nothing else went wrong. */
+int eth_hpp_command_end(int code);
+
 #endif

@@ -37,7 +37,7 @@ static void print_help(FILE *out)
                  "plan fits\nthe devices, 128 + N ended by signal N.\n");
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     if (argc < 2) {
         print_help(stderr);
@@ -57,4 +57,10 @@ int main(int argc, char **argv)
             return commands[i].run(argc - 1, argv + 1);
     eth_hpp_log_error("there is no command \"%s\"; eth-hpp --help lists them", word);
     return ETH_HPP_EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    eth_hpp_command_hold_streams();
+    return eth_hpp_command_end(run(argc, argv));
 }

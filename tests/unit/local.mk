@@ -144,5 +144,5 @@ check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 endif
 
-TESTS += tests/unit/test_manual.sh
-EXTRA_DIST += tests/unit/test_manual.sh
+TESTS += tests/unit/test_manual.sh tests/unit/test_streams.sh
+EXTRA_DIST += tests/unit/test_manual.sh tests/unit/test_streams.sh
