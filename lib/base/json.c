@@ -64,14 +64,20 @@ struct eth_hpp_json_document *eth_hpp_json_parse(const char *name, const char *t
         goto failed;
     }
     *root = (struct eth_hpp_json){.document = document};
-    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT);
+    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
     if (size > INT32_MAX) {
         eth_hpp_json_fail(root, "is too large");
+    } else if (memchr(text, '\0', size) != NULL) {
+        /* json-c would take it for the end, and what follows for nothing. */
+        eth_hpp_json_fail(root, "holds a NUL byte: it is not a JSON text");
+    } else if (eth_hpp_json_is_hollow(text, size)) {
+        eth_hpp_json_fail(root, "consists of empty lists and objects");
     } else {
-        /* The terminating NUL, which the callers' texts have, ends a bare number or literal. */
         document->root = json_tokener_parse_ex(tokener, text, (int)size);
         if (json_tokener_get_error(tokener) != json_tokener_success)
             parse_failed(root, tokener, text, size);
+        else if (!json_object_is_type(document->root, json_type_object))
+            eth_hpp_json_fail(root, "must be an object, {...}");
     }
     root->value = document->root;
     const char *key;

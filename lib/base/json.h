@@ -35,8 +35,9 @@ struct eth_hpp_json {
     char path[160];            /* "nodes[3].gpus", "" for the root; cut in the middle when longer */
 };
 
-/* Parses a file of at most `limit` bytes, nested at most 32 deep; duplicate keys,
- * comments and trailing text are refused (NaN and Infinity where a number is read). Returns NULL
+/* Parses a file of at most `limit` bytes that holds one object, nested at most 32 deep; duplicate
+ * keys, comments, trailing text, NUL bytes and invalid UTF-8 are refused (NaN and Infinity where a
+ * number is read). Returns NULL
  * with err filled, else a document that eth_hpp_json_finish frees. */
 struct eth_hpp_json_document *eth_hpp_json_load(const char *path, size_t limit,
                                                 struct eth_hpp_json *root,

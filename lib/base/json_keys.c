@@ -20,12 +20,37 @@ static const char *skip_string(const char *p, const char *end)
     return p;
 }
 
+/* The next character of a key, or -1 at its end. Escapes of ASCII characters are undone: "a" and
+ * "\u0061" are one key. */
+static int next_character(const char **at, const char *end)
+{
+    static const char escapes[] = "bfnrt", meant[] = "\b\f\n\r\t";
+    if (*at >= end)
+        return -1;
+    int c = (unsigned char)*(*at)++;
+    if (c != '\\' || *at >= end)
+        return c;
+    c = (unsigned char)*(*at)++;
+    if (c == 'u') {
+        char digits[5] = {0};
+        for (int i = 0; i < 4 && *at < end; i++)
+            digits[i] = *(*at)++;
+        return (int)strtol(digits, NULL, 16);
+    }
+    const char *found = strchr(escapes, c);
+    return found != NULL ? meant[found - escapes] : c;
+}
+
 static int compare_keys(const void *left, const void *right)
 {
     const struct key *a = left, *b = right;
-    if (a->length != b->length)
-        return a->length < b->length ? -1 : 1;
-    return memcmp(a->text, b->text, a->length);
+    const char *at_a = a->text, *at_b = b->text;
+    int x, y;
+    do {
+        x = next_character(&at_a, a->text + a->length);
+        y = next_character(&at_b, b->text + b->length);
+    } while (x == y && x >= 0);
+    return x - y;
 }
 
 struct key_stack {
@@ -61,6 +86,20 @@ static const struct key *close_object(struct key_stack *stack, int depth)
             twice = &stack->keys[i];
     stack->count = first;
     return twice;
+}
+
+bool eth_hpp_json_is_hollow(const char *text, size_t size)
+{
+    enum { FREE = 1000, BYTES_EACH = 6 };
+    const char *end = text + size;
+    size_t opened = 0;
+    for (const char *p = text; p < end; p++) {
+        if (*p == '"')
+            p = skip_string(p, end);
+        else
+            opened += *p == '{' || *p == '[';
+    }
+    return opened > FREE + size / BYTES_EACH;
 }
 
 bool eth_hpp_json_find_duplicate_key(const char *text, size_t size, const char **key,

@@ -73,7 +73,9 @@ static void json_errors_name_the_file_and_the_place(void **state)
         {"{\"format\":\"eth-hpp-plan\",\"version\":1}",
          "format: must be \"eth-hpp-test\", is \"eth-hpp-plan\""},
         {"{\"format\":\"eth-hpp-test\",\"version\":9}", "reads eth-hpp-test up to version 1"},
-        {"[1]", "format: must be a string, is missing"},
+        {"[1]", "must be an object"},
+        {HEAD "\"nodes\":[{\"count\":1,\"c\\u006funt\":2}]}", "stands twice"},
+        {HEAD "\"\xff\":1}", "invalid utf-8"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct eth_hpp_error err = {0};
@@ -93,6 +95,35 @@ static void json_refuses_deep_nesting(void **state)
     struct eth_hpp_error err;
     assert_null(eth_hpp_json_parse("deep", deep, sizeof(deep), &root, &err));
     assert_int_equal(err.status, ETH_HPP_ERR_INPUT);
+}
+
+static void json_refuses_what_hides_behind_a_nul_byte(void **state)
+{
+    (void)state;
+    static const char text[] = "{}\0{\"count\":1}";
+    struct eth_hpp_json root;
+    struct eth_hpp_error err;
+    assert_null(eth_hpp_json_parse("f.json", text, sizeof(text) - 1, &root, &err));
+    assert_non_null(strstr(err.text, "NUL byte"));
+}
+
+/* A megabyte of empty objects would take 300 megabytes of memory. */
+static void json_refuses_heaps_of_nothing(void **state)
+{
+    (void)state;
+    enum { BYTES = 30000 };
+    char *text = malloc(BYTES + 1);
+    struct eth_hpp_json root;
+    struct eth_hpp_error err;
+    assert_non_null(text);
+    for (int i = 0; i < BYTES; i++)
+        text[i] = "{},"[i % 3];
+    memcpy(text, "{\"extra\":[", 10);
+    memcpy(text + BYTES - 4, "1]} ", 5);
+    text[10] = text[11] = ' ';
+    assert_null(eth_hpp_json_parse("f.json", text, BYTES, &root, &err));
+    assert_non_null(strstr(err.text, "empty lists and objects"));
+    free(text);
 }
 
 static void json_numbers_read_back_as_they_were(void **state)
@@ -293,6 +324,8 @@ int main(void)
         cmocka_unit_test(json_reads_what_is_right),
         cmocka_unit_test(json_errors_name_the_file_and_the_place),
         cmocka_unit_test(json_refuses_deep_nesting),
+        cmocka_unit_test(json_refuses_what_hides_behind_a_nul_byte),
+        cmocka_unit_test(json_refuses_heaps_of_nothing),
         cmocka_unit_test(json_numbers_read_back_as_they_were),
         cmocka_unit_test(files_are_replaced_whole_and_leave_no_temporary),
         cmocka_unit_test(devices_and_fifos_are_neither_read_nor_replaced),
