@@ -71,7 +71,7 @@ struct eth_hpp_json_document *eth_hpp_json_parse(const char *name, const char *t
         /* json-c would take it for the end, and what follows for nothing. */
         eth_hpp_json_fail(root, "holds a NUL byte: it is not a JSON text");
     } else if (eth_hpp_json_is_hollow(text, size)) {
-        eth_hpp_json_fail(root, "consists of empty lists and objects");
+        eth_hpp_json_fail(root, "holds little but brackets: it is no file of this program");
     } else {
         document->root = json_tokener_parse_ex(tokener, text, (int)size);
         if (json_tokener_get_error(tokener) != json_tokener_success)

@@ -10,7 +10,12 @@
 #include "inventory/sources.h"
 #include "base/hostlist.h"
 
-enum { FILE_LIMIT = 4 << 20, NODES_MAX = 100000, LIST_LONGEST = 4000 };
+enum {
+    FILE_LIMIT = 4 << 20,
+    NODES_MAX = 100000,
+    NAMES_MAX = 1 << 20, /* in all hostlists of a file */
+    LIST_LONGEST = 4000
+};
 
 void eth_hpp_site_node_free(struct eth_hpp_site_node *site)
 {
@@ -23,8 +28,9 @@ void eth_hpp_site_node_free(struct eth_hpp_site_node *site)
     *site = (struct eth_hpp_site_node){0};
 }
 
-/* Does the hostlist at `key` name the node? Records what is wrong with it. */
-static bool names_node(const struct eth_hpp_json *at, const char *list, const char *node)
+/* Does the hostlist name the node? Records what is wrong with it. */
+static bool names_node(const struct eth_hpp_json *at, const char *list, const char *node,
+                       int *names_left)
 {
     char **names = NULL;
     int count = 0;
@@ -32,10 +38,11 @@ static bool names_node(const struct eth_hpp_json *at, const char *list, const ch
     struct eth_hpp_error reason = {0};
     if (eth_hpp_json_failed(at))
         return false;
-    if (eth_hpp_hostlist_expand(list, NODES_MAX, &names, &count, &reason) != ETH_HPP_OK) {
-        eth_hpp_json_fail(at, "name: %s", reason.text);
+    if (eth_hpp_hostlist_expand(list, *names_left, &names, &count, &reason) != ETH_HPP_OK) {
+        eth_hpp_json_fail(at, "%s", reason.text);
         return false;
     }
+    *names_left -= count;
     for (int i = 0; i < count && !found; i++)
         found = strcmp(names[i], node) == 0;
     eth_hpp_hostlist_free(names, count);
@@ -73,12 +80,12 @@ static void derive_gpus(const struct eth_hpp_json *at, struct eth_hpp_site_node 
     site->has_gpus = true;
 }
 
-static void read_node(const struct eth_hpp_json *at, const char *node,
+static void read_node(const struct eth_hpp_json *at, const char *node, int *names_left,
                       struct eth_hpp_site_node *site)
 {
     struct eth_hpp_site_node entry = {0};
     eth_hpp_json_keys(at, "name", "gpus", "nics", "emulation", NULL);
-    entry.found = names_node(at, eth_hpp_json_string(at, "name", LIST_LONGEST), node);
+    entry.found = names_node(at, eth_hpp_json_string(at, "name", LIST_LONGEST), node, names_left);
     entry.has_gpus = eth_hpp_json_has(at, "gpus");
     entry.has_nics = eth_hpp_json_has(at, "nics");
     entry.has_emulation = eth_hpp_json_has(at, "emulation");
@@ -101,13 +108,14 @@ static void read_node(const struct eth_hpp_json *at, const char *node,
         eth_hpp_site_node_free(&entry);
 }
 
-static void read_link(const struct eth_hpp_json *at, struct eth_hpp_site_link *link)
+static void read_link(const struct eth_hpp_json *at, int *names_left,
+                      struct eth_hpp_site_link *link)
 {
     eth_hpp_json_keys(at, "between", "bandwidth", "latency_s", NULL);
     struct eth_hpp_json ends = eth_hpp_json_array(at, "between", 2, 2);
     for (size_t e = 0; e < 2; e++) {
         const char *list = eth_hpp_json_item_string(&ends, e, LIST_LONGEST);
-        names_node(&ends, list, ""); /* checks the list */
+        names_node(&ends, list, "", names_left); /* checks the list */
         link->between[e] = strdup(list);
         if (link->between[e] == NULL)
             eth_hpp_json_fail(&ends, "out of memory");
@@ -116,17 +124,18 @@ static void read_link(const struct eth_hpp_json *at, struct eth_hpp_site_link *l
     link->latency_s = eth_hpp_json_number_or(at, "latency_s", 0, 10, 0);
 }
 
-static void read_links(const struct eth_hpp_json *root, struct eth_hpp_site_node *site)
+static void read_links(const struct eth_hpp_json *root, int *names_left,
+                       struct eth_hpp_site_node *site)
 {
     struct eth_hpp_json list = eth_hpp_json_array(root, "links", 0, NODES_MAX);
     size_t count = eth_hpp_json_length(&list);
     site->links = count > 0 ? calloc(count, sizeof(*site->links)) : NULL;
     if (count > 0 && site->links == NULL)
         eth_hpp_json_fail(&list, "out of memory");
-    for (size_t i = 0; site->links != NULL && i < count; i++) {
+    for (size_t i = 0; site->links != NULL && i < count && !eth_hpp_json_failed(root); i++) {
         struct eth_hpp_json at = eth_hpp_json_item(&list, i);
         site->link_count = (int)i + 1;
-        read_link(&at, &site->links[i]);
+        read_link(&at, names_left, &site->links[i]);
     }
 }
 
@@ -143,12 +152,13 @@ enum eth_hpp_status eth_hpp_site_file_parse(const char *name, const char *text, 
     eth_hpp_json_format(&root, "eth-hpp-site", 1);
     eth_hpp_json_keys(&root, "format", "version", "nodes", "links", NULL);
     struct eth_hpp_json nodes = eth_hpp_json_array(&root, "nodes", 1, NODES_MAX);
+    int names_left = NAMES_MAX;
     for (size_t i = 0; i < eth_hpp_json_length(&nodes); i++) {
         struct eth_hpp_json at = eth_hpp_json_item(&nodes, i);
-        read_node(&at, node, &made);
+        read_node(&at, node, &names_left, &made);
     }
     if (eth_hpp_json_has(&root, "links"))
-        read_links(&root, &made);
+        read_links(&root, &names_left, &made);
     enum eth_hpp_status status = eth_hpp_json_finish(document, err);
     if (status != ETH_HPP_OK) {
         eth_hpp_site_node_free(&made);

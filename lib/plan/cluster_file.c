@@ -7,7 +7,14 @@
 
 #include "base/hostlist.h"
 
-enum { ENTRIES_MAX = 100000, NODES_MAX = 200000, DEVICES_MAX = 256, HOSTLIST_MAX = 4096 };
+enum {
+    ENTRIES_MAX = 100000,
+    NODES_MAX = 200000,
+    GPUS_MAX = 1 << 20,
+    LINK_ENDS_MAX = 1 << 20, /* nodes of all sides of all links together */
+    DEVICES_MAX = 256,
+    HOSTLIST_MAX = 4096
+};
 #define FILE_MAX      (64u << 20)
 #define MEMORY_MAX    1e15
 #define BANDWIDTH_MAX 1e16
@@ -115,38 +122,59 @@ static void read_node(const struct eth_hpp_json *entry, struct eth_hpp_cluster *
         snprintf(node.name, sizeof(node.name), "%s", names[i]);
         if (cluster->node_count == NODES_MAX)
             eth_hpp_json_fail(entry, "there are more than %d nodes", NODES_MAX);
+        else if (cluster->gpu_count + node.gpus > GPUS_MAX)
+            eth_hpp_json_fail(entry, "there are more than %d GPUs", GPUS_MAX);
         else if (eth_hpp_cluster_add_node(cluster, &node, &err) != ETH_HPP_OK)
             fail_at(entry, &err);
     }
     eth_hpp_hostlist_free(names, count);
 }
 
+/* ---- nodes by name: links name very many ---- */
+
+struct named_node {
+    const char *name;
+    int node;
+};
+
 static int compare_names(const void *a, const void *b)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    const struct named_node *x = a, *y = b;
+    return strcmp(x->name, y->name);
 }
 
-static void refuse_duplicate_nodes(const struct eth_hpp_json *at,
-                                   const struct eth_hpp_cluster *cluster)
+/* The nodes in the order of their names, for the caller to free; refuses a name that stands twice.
+ */
+static struct named_node *sort_nodes(const struct eth_hpp_json *at,
+                                     const struct eth_hpp_cluster *cluster)
 {
-    int n = cluster->node_count;
-    const char **names = malloc((size_t)(n > 0 ? n : 1) * sizeof(*names));
-    if (names == NULL) {
+    size_t n = (size_t)cluster->node_count;
+    struct named_node *sorted = malloc((n > 0 ? n : 1) * sizeof(*sorted));
+    if (sorted == NULL) {
         eth_hpp_json_fail(at, "out of memory");
-        return;
+        return NULL;
     }
-    for (int i = 0; i < n; i++)
-        names[i] = cluster->nodes[i].name;
-    qsort(names, (size_t)n, sizeof(*names), compare_names);
-    for (int i = 0; i + 1 < n; i++)
-        if (strcmp(names[i], names[i + 1]) == 0)
-            eth_hpp_json_fail(at, "node %s stands twice", names[i]);
-    free(names);
+    for (size_t i = 0; i < n; i++)
+        sorted[i] = (struct named_node){.name = cluster->nodes[i].name, .node = (int)i};
+    qsort(sorted, n, sizeof(*sorted), compare_names);
+    for (size_t i = 0; i + 1 < n; i++)
+        if (compare_names(&sorted[i], &sorted[i + 1]) == 0)
+            eth_hpp_json_fail(at, "node %s stands twice", sorted[i].name);
+    return sorted;
 }
+
+/* ---- links ---- */
+
+/* What links are read with. */
+struct link_reader {
+    struct eth_hpp_cluster *cluster;
+    struct named_node *sorted;
+    int ends_left; /* of LINK_ENDS_MAX */
+};
 
 /* One side of a link, as node indices. */
 static int *read_link_side(const struct eth_hpp_json *between, size_t side,
-                           const struct eth_hpp_cluster *cluster, int *count)
+                           struct link_reader *reader, int *count)
 {
     struct eth_hpp_error err;
     const char *text = eth_hpp_json_item_string(between, side, HOSTLIST_MAX);
@@ -154,23 +182,28 @@ static int *read_link_side(const struct eth_hpp_json *between, size_t side,
     *count = 0;
     if (eth_hpp_json_failed(between))
         return NULL;
-    if (eth_hpp_hostlist_expand(text, NODES_MAX, &names, count, &err) != ETH_HPP_OK) {
+    if (eth_hpp_hostlist_expand(text, reader->ends_left, &names, count, &err) != ETH_HPP_OK) {
         fail_at(between, &err);
         return NULL;
     }
+    reader->ends_left -= *count;
     int *nodes = malloc((size_t)(*count > 0 ? *count : 1) * sizeof(*nodes));
     if (nodes == NULL)
         eth_hpp_json_fail(between, "out of memory");
     for (int i = 0; nodes != NULL && i < *count; i++) {
-        nodes[i] = eth_hpp_cluster_find_node(cluster, names[i]);
-        if (nodes[i] < 0)
+        const struct named_node wanted = {.name = names[i]};
+        const struct named_node *found =
+            bsearch(&wanted, reader->sorted, (size_t)reader->cluster->node_count, sizeof(wanted),
+                    compare_names);
+        nodes[i] = found != NULL ? found->node : 0;
+        if (found == NULL)
             eth_hpp_json_fail(between, "there is no node %s", names[i]);
     }
     eth_hpp_hostlist_free(names, *count);
     return nodes;
 }
 
-static void read_link(const struct eth_hpp_json *entry, struct eth_hpp_cluster *cluster)
+static void read_link(const struct eth_hpp_json *entry, struct link_reader *reader)
 {
     struct eth_hpp_link link = {0};
     struct eth_hpp_error err;
@@ -178,9 +211,10 @@ static void read_link(const struct eth_hpp_json *entry, struct eth_hpp_cluster *
     struct eth_hpp_json between = eth_hpp_json_array(entry, "between", 2, 2);
     link.bandwidth = eth_hpp_json_number(entry, "bandwidth", 1, BANDWIDTH_MAX);
     link.latency_s = eth_hpp_json_number_or(entry, "latency_s", 0, LATENCY_MAX, 0);
-    link.from = read_link_side(&between, 0, cluster, &link.from_count);
-    link.to = read_link_side(&between, 1, cluster, &link.to_count);
-    if (!eth_hpp_json_failed(entry) && eth_hpp_cluster_add_link(cluster, &link, &err) != ETH_HPP_OK)
+    link.from = read_link_side(&between, 0, reader, &link.from_count);
+    link.to = read_link_side(&between, 1, reader, &link.to_count);
+    if (!eth_hpp_json_failed(entry) &&
+        eth_hpp_cluster_add_link(reader->cluster, &link, &err) != ETH_HPP_OK)
         fail_at(entry, &err);
     free(link.from);
     free(link.to);
@@ -199,14 +233,16 @@ static enum eth_hpp_status read_document(struct eth_hpp_json_document *document,
         struct eth_hpp_json entry = eth_hpp_json_item(&nodes, i);
         read_node(&entry, &read);
     }
-    refuse_duplicate_nodes(&nodes, &read);
+    struct link_reader reader = {
+        .cluster = &read, .sorted = sort_nodes(&nodes, &read), .ends_left = LINK_ENDS_MAX};
     if (eth_hpp_json_has(root, "links")) {
         struct eth_hpp_json links = eth_hpp_json_array(root, "links", 0, ENTRIES_MAX);
         for (size_t i = 0; i < eth_hpp_json_length(&links) && !eth_hpp_json_failed(root); i++) {
             struct eth_hpp_json entry = eth_hpp_json_item(&links, i);
-            read_link(&entry, &read);
+            read_link(&entry, &reader);
         }
     }
+    free(reader.sorted);
     enum eth_hpp_status status = eth_hpp_json_finish(document, err);
     if (status == ETH_HPP_OK)
         *cluster = read;

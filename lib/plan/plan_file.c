@@ -340,7 +340,8 @@ static void read_search(const struct eth_hpp_json *root, struct eth_hpp_plan *pl
 }
 
 /* "extra": {"nodes": [{"name": "a100-[01-02]", "gpus": ["A100-SXM-40GB", ...]}]} */
-static void read_node_entry(const struct eth_hpp_json *entry, struct eth_hpp_plan *plan)
+static void read_node_entry(const struct eth_hpp_json *entry, struct eth_hpp_plan *plan,
+                            int *gpus_left)
 {
     struct eth_hpp_error err;
     char **names;
@@ -360,6 +361,9 @@ static void read_node_entry(const struct eth_hpp_json *entry, struct eth_hpp_pla
         eth_hpp_json_fail(entry, "out of memory");
     else
         plan->nodes = nodes;
+    *gpus_left -= count * (int)eth_hpp_json_length(&gpus);
+    if (*gpus_left < 0)
+        eth_hpp_json_fail(entry, "there are more than %d GPUs", WORKERS_MAX);
     for (int i = 0; i < count && !eth_hpp_json_failed(entry); i++) {
         struct eth_hpp_plan_node *node = &nodes[plan->node_count++];
         node->gpus = (int)eth_hpp_json_length(&gpus);
@@ -381,10 +385,11 @@ static void read_extra(const struct eth_hpp_json *root, struct eth_hpp_plan *pla
     plan->emulated = eth_hpp_json_boolean_or(&extra, "emulated", false);
     if (!eth_hpp_json_has(&extra, "nodes"))
         return;
+    int gpus_left = WORKERS_MAX;
     struct eth_hpp_json nodes = eth_hpp_json_array(&extra, "nodes", 0, WORKERS_MAX);
     for (size_t i = 0; i < eth_hpp_json_length(&nodes) && !eth_hpp_json_failed(root); i++) {
         struct eth_hpp_json entry = eth_hpp_json_item(&nodes, i);
-        read_node_entry(&entry, plan);
+        read_node_entry(&entry, plan, &gpus_left);
     }
 }
 

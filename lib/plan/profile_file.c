@@ -5,7 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAYERS_MAX = 10000, POINTS_MAX = 256, TENSOR_PARALLEL_MAX = 1024, SAMPLES_MAX = 1 << 20 };
+enum {
+    LAYERS_MAX = 10000,
+    DEVICES_MAX = 256,
+    POINTS_MAX = 256,
+    TENSOR_PARALLEL_MAX = 1024,
+    SAMPLES_MAX = 1 << 20
+};
 #define FILE_MAX       (64u << 20)
 #define BYTES_MAX      1e18
 #define PARAMETERS_MAX 1e15
@@ -121,6 +127,14 @@ static void read_point(const struct eth_hpp_json *entry, const struct eth_hpp_pr
                           profile->kind_count);
 }
 
+/* The name of a device as a key, the count-th one of its object. */
+static void check_device(const struct eth_hpp_json *at, const char *name, int count)
+{
+    if (name[0] == '\0' || strlen(name) >= ETH_HPP_NAME_MAX || count > DEVICES_MAX)
+        eth_hpp_json_fail(at, "names have 1..%d bytes, and there are at most %d devices",
+                          ETH_HPP_NAME_MAX - 1, DEVICES_MAX);
+}
+
 static void read_times(const struct eth_hpp_json *at, const char *device, int tensor_parallel,
                        struct eth_hpp_profile *profile)
 {
@@ -160,10 +174,10 @@ static void read_all_times(const struct eth_hpp_json *root, struct eth_hpp_profi
     struct eth_hpp_json devices = eth_hpp_json_object(root, "times"), device, degree;
     const char *name, *key;
     void *iterator = NULL;
+    int count = 0;
     while (eth_hpp_json_next(&devices, &iterator, &name, &device)) {
         void *inner = NULL;
-        if (name[0] == '\0' || strlen(name) >= ETH_HPP_NAME_MAX)
-            eth_hpp_json_fail(&device, "names have 1..%d bytes", ETH_HPP_NAME_MAX - 1);
+        check_device(&device, name, ++count);
         while (eth_hpp_json_next(&device, &inner, &key, &degree))
             read_times(&degree, name,
                        read_key(&degree, key, TENSOR_PARALLEL_MAX, "tensor parallelism"), profile);
@@ -240,7 +254,9 @@ static void read_optimizer(const struct eth_hpp_json *root, struct eth_hpp_profi
     struct eth_hpp_error err;
     const char *name;
     void *iterator = NULL;
+    int count = 0;
     while (eth_hpp_json_next(&devices, &iterator, &name, &value)) {
+        check_device(&value, name, ++count);
         double seconds = eth_hpp_json_number(&devices, name, 0, 1);
         if (eth_hpp_profile_set_optimizer_s(profile, name, seconds, &err) != ETH_HPP_OK)
             eth_hpp_json_fail(&value, "%s", err.text);

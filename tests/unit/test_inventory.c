@@ -324,6 +324,20 @@ static enum eth_hpp_status site_parse(const char *text, const char *node,
     return eth_hpp_site_file_parse("s.json", text, strlen(text), node, site, err);
 }
 
+static void a_site_file_cannot_name_millions_of_nodes(void **state)
+{
+    (void)state;
+    struct eth_hpp_site_node site;
+    struct eth_hpp_error err;
+    char text[4096] = SITE;
+    for (int i = 0; i < 50; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s{\"name\":\"n%d-[1-50000]\"}",
+                 i > 0 ? "," : "", i);
+    strcat(text, "]}");
+    assert_int_equal(site_parse(text, "x", &site, &err), ETH_HPP_ERR_INPUT);
+    assert_non_null(strstr(err.text, "nodes[20]: hostlist \"n20-[1-50000]\": has too many names"));
+}
+
 static void what_a_site_states_wins_and_the_rest_is_found(void **state)
 {
     (void)state;
@@ -395,7 +409,7 @@ static void a_wrong_site_file_is_refused_with_the_place(void **state)
     static const struct {
         const char *text, *message;
     } cases[] = {
-        {SITE "{\"name\":\"n[1-\"}]}", "nodes[0]: name: "},
+        {SITE "{\"name\":\"n[1-\"}]}", "nodes[0]: hostlist"},
         {SITE "{\"name\":\"n1\"},{\"name\":\"n[1-2]\"}]}", "node n1 stands in two entries"},
         {SITE "{\"name\":\"n2\",\"gpus\":[{}]}]}", "nodes[0].gpus[0].index"},
         {SITE "{\"name\":\"n1\",\"emulation\":{\"devices\":[\"X9\"],\"speed\":[1],"
@@ -475,6 +489,7 @@ int main(void)
         cmocka_unit_test(a_node_without_gpus_says_why),
         cmocka_unit_test(network_cards_come_from_sysfs),
         cmocka_unit_test(a_node_with_virtual_interfaces_alone_uses_them),
+        cmocka_unit_test(a_site_file_cannot_name_millions_of_nodes),
         cmocka_unit_test(what_a_site_states_wins_and_the_rest_is_found),
         cmocka_unit_test(a_site_states_slow_links_between_nodes),
         cmocka_unit_test(emulated_gpus_take_their_memory_from_the_database),

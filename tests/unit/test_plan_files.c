@@ -75,6 +75,14 @@ static void bad_clusters_are_refused(void **state)
          "there is no node c1"},
         {"\"nodes\":[", "\"links\":[{\"between\":[\"a1\"],\"bandwidth\":1}],\"nodes\":[",
          "between: must have 2..2 entries, has 1"},
+        {"\"a[1-2]\",\"device\":\"fast\",\"count\":2",
+         "\"a[1-2000]\",\"device\":\"fast\",\"count\":1000", "more than 1048576 GPUs"},
+        {"\"nodes\":[",
+         "\"links\":[{\"between\":[\"a[1-1000000]\",\"b1\"],\"bandwidth\":1}],\"nodes\":[",
+         "there is no node a3"},
+        {"\"nodes\":[",
+         "\"links\":[{\"between\":[\"a[1-9999999]\",\"b1\"],\"bandwidth\":1}],\"nodes\":[",
+         "has too many names"},
     };
     REFUSES(cluster, CLUSTER, cases);
 }
@@ -109,6 +117,8 @@ static void clusters_read_back_as_they_were_written(void **state)
 
 /* ---- profiles ---- */
 
+#define TEN "0123456789"
+
 static void bad_profiles_are_refused(void **state)
 {
     (void)state;
@@ -132,6 +142,8 @@ static void bad_profiles_are_refused(void **state)
         {"\"sequence_length\":64", "\"sequence_length\":0", "sequence_length: must be"},
         {"\"model\":\"toy\"", "\"modle\":\"toy\"", "unknown key \"modle\""},
         {"\"kind\":\"head\"", "\"kind\":\"decoder\"", "with other sizes"},
+        {"{\"fast\":1e-10", "{\"" TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN "\":1e-10",
+         "names have 1..95 bytes"},
     };
     REFUSES(profile, PROFILE, cases);
 }
@@ -213,6 +225,10 @@ static void bad_plans_are_refused(void **state)
         {"\"micro_batches\":6", "\"micro_batches\":0", "micro_batches: must be 1.."},
         {"\"pipelines\":[", "\"idle\":[{\"node\":\"a1\",\"gpus\":[1]}],\"pipelines\":[",
          "GPU 1 of node a1 is used twice"},
+        {"\"pipelines\":[",
+         "\"extra\":{\"nodes\":[{\"name\":\"n[1-200000]\",\"gpus\":[\"x\",\"y\"]}]},\"pipelines\":"
+         "[",
+         "extra.nodes[0]: there are more than 200000 GPUs"},
     };
     REFUSES(plan, UNLIKE_PLAN, cases);
 }
