@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/link_classes.h"
+
 void eth_hpp_cost_free(struct eth_hpp_cost *cost)
 {
     free(cost->kinds_below);
@@ -50,53 +52,6 @@ static void index_degrees(struct eth_hpp_cost *cost)
         cost->optimizer_s[i] = eth_hpp_profile_optimizer_s(profile, cluster->devices[i].name);
 }
 
-/* Splits the nodes into classes, link side by link side, so that a pair's link is a table look-up
- * however many nodes there are. */
-static bool index_links(struct eth_hpp_cost *cost)
-{
-    const struct eth_hpp_cluster *cluster = cost->cluster;
-    int nodes = cluster->node_count, sides = 2 * cluster->link_count;
-    bool *member = calloc((size_t)nodes * (size_t)sides, sizeof(*member));
-    int *first = malloc((size_t)nodes * sizeof(*first)); /* a node of each class */
-    bool done = false;
-    cost->class_of = malloc((size_t)nodes * sizeof(*cost->class_of));
-    if (member == NULL || first == NULL || cost->class_of == NULL)
-        goto out;
-    for (int l = 0; l < cluster->link_count; l++) {
-        const struct eth_hpp_link *link = &cluster->links[l];
-        for (int i = 0; i < link->from_count; i++)
-            member[link->from[i] * sides + 2 * l] = true;
-        for (int i = 0; i < link->to_count; i++)
-            member[link->to[i] * sides + 2 * l + 1] = true;
-    }
-    for (int n = 0; n < nodes; n++) {
-        int c = 0;
-        while (c < cost->class_count &&
-               memcmp(member + first[c] * sides, member + n * sides, (size_t)sides) != 0)
-            c++;
-        if (c == cost->class_count)
-            first[cost->class_count++] = n;
-        cost->class_of[n] = c;
-    }
-    cost->link_of = malloc((size_t)cost->class_count * (size_t)cost->class_count * sizeof(int));
-    if (cost->link_of == NULL)
-        goto out;
-    for (int a = 0; a < cost->class_count; a++)
-        for (int b = 0; b < cost->class_count; b++) {
-            int *link_of = &cost->link_of[a * cost->class_count + b];
-            const bool *x = member + first[a] * sides, *y = member + first[b] * sides;
-            *link_of = -1;
-            for (int l = 0; l < cluster->link_count; l++)
-                if ((x[2 * l] && y[2 * l + 1]) || (y[2 * l] && x[2 * l + 1]))
-                    *link_of = l;
-        }
-    done = true;
-out:
-    free(member);
-    free(first);
-    return done;
-}
-
 enum eth_hpp_status eth_hpp_cost_init(struct eth_hpp_cost *cost,
                                       const struct eth_hpp_cluster *cluster,
                                       const struct eth_hpp_profile *profile,
@@ -105,16 +60,21 @@ enum eth_hpp_status eth_hpp_cost_init(struct eth_hpp_cost *cost,
     size_t layers = (size_t)profile->layer_count, kinds = (size_t)profile->kind_count;
     size_t devices = (size_t)cluster->device_count, degrees = (size_t)profile->memory_count;
     struct eth_hpp_cost made = {.cluster = cluster, .profile = profile};
+    enum eth_hpp_status status = ETH_HPP_OK;
     made.kinds_below = calloc((layers + 1) * kinds, sizeof(*made.kinds_below));
     made.degree = calloc(degrees, sizeof(*made.degree));
     made.times = calloc(devices * degrees, sizeof(*made.times));
     made.memory = calloc(degrees, sizeof(*made.memory));
     made.optimizer_s = calloc(devices, sizeof(*made.optimizer_s));
     if (made.kinds_below == NULL || made.degree == NULL || made.times == NULL ||
-        made.memory == NULL || made.optimizer_s == NULL ||
-        (cluster->link_count > 0 && !index_links(&made))) {
+        made.memory == NULL || made.optimizer_s == NULL)
+        status = eth_hpp_error_memory(err, "the cost model");
+    else if (cluster->link_count > 0)
+        status = eth_hpp_link_classes_make(cluster, &made.class_of, &made.link_of,
+                                           &made.class_count, err);
+    if (status != ETH_HPP_OK) {
         eth_hpp_cost_free(&made);
-        return eth_hpp_error_memory(err, "the cost model");
+        return status;
     }
     index_layers(&made);
     index_degrees(&made);

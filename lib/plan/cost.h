@@ -23,7 +23,7 @@ struct eth_hpp_cost {
     int *link_of;    /* [class * class_count + class] the link that counts, or -1 */
 };
 
-/* Freed with eth_hpp_cost_free. Errors: MEMORY. */
+/* Freed with eth_hpp_cost_free. Errors: MEMORY; INPUT (see link_classes.h). */
 enum eth_hpp_status eth_hpp_cost_init(struct eth_hpp_cost *cost,
                                       const struct eth_hpp_cluster *cluster,
                                       const struct eth_hpp_profile *profile,

@@ -16,6 +16,7 @@ libplan_la_SOURCES = \
 	lib/plan/draft_shape.c \
 	lib/plan/evaluate.c lib/plan/evaluate.h \
 	lib/plan/layout.c lib/plan/layout.h \
+	lib/plan/link_classes.c lib/plan/link_classes.h \
 	lib/plan/moves.c lib/plan/moves.h \
 	lib/plan/pipeline.c lib/plan/pipeline.h \
 	lib/plan/plan.c lib/plan/plan.h lib/plan/plan_file.c lib/plan/plan_write.c \

@@ -13,6 +13,11 @@ unit_tests += tests/unit/test_deal
 tests_unit_test_deal_SOURCES = tests/unit/test_deal.c tests/unit/plan_fixtures.h
 tests_unit_test_deal_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
+unit_tests += tests/unit/test_link_classes
+tests_unit_test_link_classes_SOURCES = tests/unit/test_link_classes.c tests/unit/plan_fixtures.h
+tests_unit_test_link_classes_LDADD = libplan.la libmodel.la libinventory.la libbase.la \
+	$(CMOCKA_LIBS)
+
 unit_tests += tests/unit/test_model
 tests_unit_test_model_SOURCES = tests/unit/test_model.c tests/unit/plan_fixtures.h
 tests_unit_test_model_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
