@@ -170,6 +170,16 @@ static enum eth_hpp_status check_workers(const struct eth_hpp_plan *plan,
     return ETH_HPP_OK;
 }
 
+/* Blocks name ranks, which are now others; eth_hpp_plan_complete makes them anew. */
+static void drop_blocks(struct eth_hpp_plan *plan)
+{
+    for (int b = 0; b < plan->block_count; b++)
+        free(plan->blocks[b].ranks);
+    free(plan->blocks);
+    plan->blocks = NULL;
+    plan->block_count = 0;
+}
+
 static void rewrite_workers(struct eth_hpp_plan *plan, const struct eth_hpp_cluster *cluster,
                             const int *match)
 {
@@ -258,6 +268,7 @@ enum eth_hpp_status eth_hpp_plan_bind(struct eth_hpp_plan *plan,
                               plan->layers, profile->model, profile->layer_count);
     if (status == ETH_HPP_OK) {
         rewrite_workers(plan, cluster, match);
+        drop_blocks(plan);
         status = rewrite_idle(plan, cluster, err);
     }
     if (status == ETH_HPP_OK)

@@ -69,6 +69,36 @@ static int mark_cuts(const struct eth_hpp_plan *plan, bool *cut)
     return count;
 }
 
+/* Holds the tied blocks that the plan has against those that follow from the profile. */
+static enum eth_hpp_status check_tied(const struct eth_hpp_plan *plan,
+                                      const struct eth_hpp_block *made, int count, int given,
+                                      struct eth_hpp_error *err)
+{
+    if (given != count)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "the plan has %d blocks of tied tensors, the profile %d tied "
+                                 "tensors: leave the plan's \"blocks\" out, or correct them",
+                                 given, count);
+    for (int b = 0; b < plan->block_count; b++) {
+        const struct eth_hpp_block *block = &plan->blocks[b];
+        int t = 0;
+        while (block->tied >= 0 && t < count && strcmp(made[t].tied_name, block->tied_name) != 0)
+            t++;
+        if (block->tied < 0)
+            continue;
+        if (t == count)
+            return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                     "blocks[%d].tied: the profile has no tied tensor \"%s\"", b,
+                                     block->tied_name);
+        if (block->rank_count != made[t].rank_count ||
+            memcmp(block->ranks, made[t].ranks, (size_t)made[t].rank_count * sizeof(int)) != 0)
+            return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                     "blocks[%d].ranks: are not the %d ranks that hold \"%s\"", b,
+                                     made[t].rank_count, block->tied_name);
+    }
+    return ETH_HPP_OK;
+}
+
 enum eth_hpp_status eth_hpp_plan_make_blocks(struct eth_hpp_plan *plan,
                                              const struct eth_hpp_profile *profile,
                                              struct eth_hpp_error *err)
@@ -102,6 +132,8 @@ enum eth_hpp_status eth_hpp_plan_make_blocks(struct eth_hpp_plan *plan,
         snprintf(block->tied_name, sizeof(block->tied_name), "%s", profile->tied[t].name);
         status = fill_owners(plan, profile, block, err);
     }
+    if (status == ETH_HPP_OK && profile != NULL && old_tied > 0)
+        status = check_tied(plan, blocks + layer_blocks, tied, old_tied, err);
     if (status != ETH_HPP_OK)
         goto out;
     for (int b = 0; b < plan->block_count; b++) {

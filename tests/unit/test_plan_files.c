@@ -258,6 +258,29 @@ static void plans_read_back_as_they_were_written(void **state)
     fixture_close(&f);
 }
 
+static void tied_blocks_are_held_against_the_profile(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct eth_hpp_error err = {0};
+    fixture_open(&f, CLUSTER, PROFILE, UNLIKE_PLAN);
+    must(eth_hpp_plan_complete(&f.plan, &f.cluster, &f.profile, &err), &err);
+    struct eth_hpp_block *tied = &f.plan.blocks[3];
+    tied->rank_count--;
+    assert_int_equal(eth_hpp_plan_complete(&f.plan, &f.cluster, &f.profile, &err),
+                     ETH_HPP_ERR_INPUT);
+    assert_non_null(strstr(err.text, "blocks[3].ranks: are not the 5 ranks"));
+    tied->rank_count++;
+    tied->tied_name[0] = 'T';
+    assert_int_equal(eth_hpp_plan_complete(&f.plan, &f.cluster, &f.profile, &err),
+                     ETH_HPP_ERR_INPUT);
+    assert_non_null(strstr(err.text, "no tied tensor \"Token-embedding\""));
+    tied->tied = -1;
+    f.profile.tied_count = 0;
+    must(eth_hpp_plan_complete(&f.plan, &f.cluster, &f.profile, &err), &err);
+    fixture_close(&f);
+}
+
 static void blocks_of_the_file_are_checked(void **state)
 {
     (void)state;
@@ -357,6 +380,7 @@ int main(void)
         cmocka_unit_test(plans_get_their_defaults_ranks_and_blocks),
         cmocka_unit_test(bad_plans_are_refused),
         cmocka_unit_test(plans_read_back_as_they_were_written),
+        cmocka_unit_test(tied_blocks_are_held_against_the_profile),
         cmocka_unit_test(blocks_of_the_file_are_checked),
         cmocka_unit_test(a_plan_is_bound_to_other_nodes_of_the_same_kinds),
         cmocka_unit_test(a_plan_that_does_not_fit_the_allocation_is_refused),
