@@ -77,6 +77,32 @@ int eth_hpp_command_run(const struct eth_hpp_command *command, int argc, char **
     return eth_hpp_error_exit_code(status);
 }
 
+/* ---- a plan and the options ---- */
+
+enum eth_hpp_status eth_hpp_command_agrees(const struct eth_hpp_option_set *set, int option,
+                                           int planned, struct eth_hpp_error *err)
+{
+    const char *text = eth_hpp_option_text(set, (size_t)option);
+    if (text == NULL || (int)eth_hpp_option_number(set, (size_t)option) == planned)
+        return ETH_HPP_OK;
+    return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                             "--%s=%s contradicts the given plan, which has %d: leave one out",
+                             set->table[option].name, text, planned);
+}
+
+enum eth_hpp_status eth_hpp_command_agrees_dtype(const struct eth_hpp_option_set *set, int option,
+                                                 enum eth_hpp_dtype planned,
+                                                 struct eth_hpp_error *err)
+{
+    int asked = eth_hpp_dtype_find(eth_hpp_option_text(set, (size_t)option));
+    if (asked < 0 || asked == (int)planned)
+        return ETH_HPP_OK;
+    return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                             "--%s=%s contradicts what is given, which has %s: leave one out",
+                             set->table[option].name, eth_hpp_dtype_name((enum eth_hpp_dtype)asked),
+                             eth_hpp_dtype_name(planned));
+}
+
 /* ---- standard streams ---- */
 
 void eth_hpp_command_hold_streams(void)

@@ -2,6 +2,7 @@
 #ifndef ETH_HPP_LAUNCHER_COMMAND_H
 #define ETH_HPP_LAUNCHER_COMMAND_H
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/option.h"
 
@@ -37,6 +38,14 @@ int eth_hpp_command_run(const struct eth_hpp_command *command, int argc, char **
  * Slurm.
  */
 bool eth_hpp_command_is_first_task(void);
+
+/* Does an option, where it is set, repeat what the plan has? INPUT where it contradicts it. A dtype
+ * that is chosen automatically never does. */
+enum eth_hpp_status eth_hpp_command_agrees(const struct eth_hpp_option_set *set, int option,
+                                           int planned, struct eth_hpp_error *err);
+enum eth_hpp_status eth_hpp_command_agrees_dtype(const struct eth_hpp_option_set *set, int option,
+                                                 enum eth_hpp_dtype planned,
+                                                 struct eth_hpp_error *err);
 
 /* Logs the error once and gives the exit code that belongs to it. */
 int eth_hpp_command_failed(const struct eth_hpp_error *err);

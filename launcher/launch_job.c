@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "launcher/command.h"
 #include "plan/derive.h"
 #include "runtime/capabilities.h"
 
@@ -14,18 +15,6 @@ void eth_hpp_launch_job_free(struct eth_hpp_launch_job *job)
     if (job->has_plan)
         eth_hpp_plan_free(&job->plan);
     *job = (struct eth_hpp_launch_job){0};
-}
-
-/* A value of the given plan, which an option may repeat but not contradict. */
-static enum eth_hpp_status from_plan(const struct eth_hpp_option_set *options, int option,
-                                     int planned, struct eth_hpp_error *err)
-{
-    const char *text = eth_hpp_option_text(options, (size_t)option);
-    if (text == NULL || (int)eth_hpp_option_number(options, (size_t)option) == planned)
-        return ETH_HPP_OK;
-    return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
-                             "--%s=%s contradicts the given plan, which has %d: leave one out",
-                             options->table[option].name, text, planned);
 }
 
 static enum eth_hpp_status take_plan(const struct eth_hpp_option_set *options, const char *text,
@@ -40,9 +29,11 @@ static enum eth_hpp_status take_plan(const struct eth_hpp_option_set *options, c
     job->sequence_length = job->plan.sequence_length;
     job->global_batch = job->plan.global_batch;
     job->dtype = job->plan.dtype;
-    status = from_plan(options, ETH_HPP_JOB_SEQ, job->sequence_length, err);
+    status = eth_hpp_command_agrees(options, ETH_HPP_JOB_SEQ, job->sequence_length, err);
     if (status == ETH_HPP_OK)
-        status = from_plan(options, ETH_HPP_JOB_GLOBAL_BATCH, job->global_batch, err);
+        status = eth_hpp_command_agrees(options, ETH_HPP_JOB_GLOBAL_BATCH, job->global_batch, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_command_agrees_dtype(options, ETH_HPP_JOB_DTYPE, job->dtype, err);
     return status;
 }
 

@@ -124,9 +124,13 @@ static enum eth_hpp_status get_profile(const struct eth_hpp_option_set *set,
     if (path != NULL && eth_hpp_option_text(set, SEQ) != NULL)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  "--seq belongs to --model: the profile has its own");
-    if (path != NULL)
-        return eth_hpp_profile_load(path, profile, err);
-    enum eth_hpp_status status = eth_hpp_model_find(name, &model, err);
+    enum eth_hpp_status status;
+    if (path != NULL) {
+        status = eth_hpp_profile_load(path, profile, err);
+        return status == ETH_HPP_OK ? eth_hpp_command_agrees_dtype(set, DTYPE, profile->dtype, err)
+                                    : status;
+    }
+    status = eth_hpp_model_find(name, &model, err);
     if (status != ETH_HPP_OK)
         return status;
     int dtype = eth_hpp_dtype_find(eth_hpp_option_text(set, DTYPE));

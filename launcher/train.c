@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "launcher/command.h"
 #include "models/gpt.h"
 #include "runtime/data.h"
@@ -184,6 +185,12 @@ static enum eth_hpp_status open_inputs(struct run *run, struct eth_hpp_error *er
     enum eth_hpp_status status = eth_hpp_plan_load(path, &run->plan, err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_model_find(model != NULL ? model : run->plan.model, &run->model, err);
+    /* What the environment asks for may have been overruled when the plan was made. */
+    static const int from_plan[] = {GLOBAL_BATCH, SEQ};
+    const int planned[] = {run->plan.global_batch, run->plan.sequence_length};
+    for (int i = 0; i < 2 && status == ETH_HPP_OK; i++)
+        if (run->set->values[from_plan[i]].source == ETH_HPP_FROM_OPTION)
+            status = eth_hpp_command_agrees(run->set, from_plan[i], planned[i], err);
     if (status != ETH_HPP_OK)
         return status;
     struct eth_hpp_data_options reading = {.sequence_length = run->plan.sequence_length,
@@ -212,6 +219,10 @@ static enum eth_hpp_status open_model(struct run *run, struct eth_hpp_error *err
         return status;
     const struct eth_hpp_assignment *own = eth_hpp_get_assignment(run->context);
     run->shows = own->rank == showing_rank(&run->plan, own->world_size);
+    if (run->shows && run->model.dropout)
+        eth_hpp_log_warning("the configuration of %s asks for dropout, which the built-in GPT does "
+                            "not do",
+                            run->model.name);
     status = eth_hpp_gpt_create(run->context, &gpt, &run->gpt, err);
     if (status == ETH_HPP_OK && run->shows)
         status = eth_hpp_progress_open(&run->plan, (int64_t)eth_hpp_option_number(run->set, STEPS),
@@ -266,6 +277,11 @@ static enum eth_hpp_status train(const struct eth_hpp_option_set *set, int argc,
     struct run run = {.set = set};
     if (eth_hpp_option_text(set, DATA) == NULL)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "no data: give --data=FILE");
+    if (eth_hpp_option_number(set, MIN_LR) > eth_hpp_option_number(set, LR))
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "--min-lr=%s is above --lr=%s: the rate falls from --lr to "
+                                 "--min-lr",
+                                 eth_hpp_option_text(set, MIN_LR), eth_hpp_option_text(set, LR));
     if (getenv("ETH_HPP_PLAN_FILE") == NULL)
         return start_through_launch(set, err);
     enum eth_hpp_status status = open_inputs(&run, err);

@@ -114,6 +114,11 @@ static enum eth_hpp_status check(const struct eth_hpp_model *model,
         return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
                                  "model %s is of family %s; the built-in runtime trains gpt2",
                                  model->name, eth_hpp_family_name(model->family));
+    if (model->unlike[0] != '\0')
+        return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
+                                 "the configuration of %s has %s; the built-in GPT computes GPT-2 "
+                                 "as published",
+                                 model->name, model->unlike);
     if (part->idle)
         return ETH_HPP_OK;
     if (part->layers != eth_hpp_model_layers(model))

@@ -1,6 +1,8 @@
 /* Reading a Hugging Face config.json, and finding the model that a user named. */
 #include "model/model.h"
 
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,6 +17,33 @@ static int size_of(const struct eth_hpp_json *root, const char *key)
     return (int)eth_hpp_json_integer(root, key, 1, SIZE_MAX_VALUE);
 }
 
+/* What the built-in GPT computes is GPT-2 as published; other settings are noted for it. */
+static void note_unlike(const struct eth_hpp_json *root, struct eth_hpp_model *model)
+{
+    static const struct {
+        const char *key;
+        bool published;
+    } flags[] = {{"scale_attn_weights", true},
+                 {"scale_attn_by_inverse_layer_idx", false},
+                 {"add_cross_attention", false}};
+    static const char *const dropouts[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
+    const char *activation = eth_hpp_json_string_or(root, "activation_function", 32, "gelu_new");
+    double epsilon = eth_hpp_json_number_or(root, "layer_norm_epsilon", 0, 1, 1e-5);
+    char *to = model->unlike;
+    if (strcmp(activation, "gelu_new") != 0 && strcmp(activation, "gelu_pytorch_tanh") != 0)
+        snprintf(to, sizeof(model->unlike), "activation_function %s", activation);
+    else if (fabs(epsilon - 1e-5) > 1e-9)
+        snprintf(to, sizeof(model->unlike), "layer_norm_epsilon %g", epsilon);
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+        bool set = eth_hpp_json_boolean_or(root, flags[i].key, flags[i].published);
+        if (set != flags[i].published)
+            snprintf(to, sizeof(model->unlike), "%s %s", flags[i].key, set ? "true" : "false");
+    }
+    for (size_t i = 0; i < sizeof(dropouts) / sizeof(dropouts[0]); i++)
+        if (eth_hpp_json_number_or(root, dropouts[i], 0, 1, 0) > 0)
+            model->dropout = true;
+}
+
 static void read_gpt2(const struct eth_hpp_json *root, struct eth_hpp_model *model)
 {
     model->hidden = size_of(root, "n_embd");
@@ -25,6 +54,7 @@ static void read_gpt2(const struct eth_hpp_json *root, struct eth_hpp_model *mod
                                                 4 * (int64_t)model->hidden);
     model->key_value_heads = model->heads;
     model->tied = eth_hpp_json_boolean_or(root, "tie_word_embeddings", true);
+    note_unlike(root, model);
 }
 
 static void read_others(const struct eth_hpp_json *root, struct eth_hpp_model *model)
@@ -107,6 +137,9 @@ enum eth_hpp_status eth_hpp_model_find(const char *name, struct eth_hpp_model *m
         *model = *preset;
         return ETH_HPP_OK;
     }
+    if (stat(name, &status) != 0 && errno != ENOENT)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%s: cannot open: %s", name,
+                                 strerror(errno));
     if (stat(name, &status) != 0)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  "there is no model \"%.200s\": neither a file (config.json) nor a "

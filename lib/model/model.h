@@ -39,6 +39,9 @@ struct eth_hpp_model {
     int decoders, hidden, inner;
     int heads, key_value_heads, head_size;
     bool tied; /* the head uses the embedding's matrix */
+    /* What its configuration asks for and the built-in GPT does not do: costs are the same. */
+    char unlike[96]; /* makes it another model, "activation_function relu"; "" for nothing */
+    bool dropout;
 };
 
 /* A preset by name, or NULL; and the names, separated by ", ". */

@@ -211,6 +211,7 @@ static void what_a_job_cannot_be_is_refused(void **state)
          "--profile and --calibrate=yes contradict each other",
          ETH_HPP_ERR_INPUT},
         {{"seq", "64", NULL}, PLAN, "--seq=64 contradicts the given plan", ETH_HPP_ERR_INPUT},
+        {{"dtype", "bf16", NULL}, PLAN, "--dtype=bf16 contradicts", ETH_HPP_ERR_INPUT},
         {{"model", "gpt2-tiny24", NULL}, PLAN, "the given plan has 8 layers", ETH_HPP_ERR_INPUT},
         {{NULL}, "{}", "plan: format", ETH_HPP_ERR_INPUT},
     };

@@ -60,6 +60,13 @@ static void a_configuration_equals_its_preset(void **state)
     find(path, &model);
     find("gpt2", &preset);
     assert_true(parameters(&model) == parameters(&preset) && model.tied && model.inner == 3072);
+    assert_true(model.unlike[0] == '\0' && model.dropout && !preset.dropout);
+    write_file(path, "{\"model_type\":\"gpt2\",\"n_embd\":768,\"n_layer\":12,\"n_head\":12,"
+                     "\"n_positions\":1024,\"vocab_size\":50257,"
+                     "\"activation_function\":\"relu\",\"attn_pdrop\":0}");
+    find(path, &model);
+    assert_string_equal(model.unlike, "activation_function relu");
+    assert_false(model.dropout);
     write_file(path, "{\"model_type\":\"llama\",\"hidden_size\":4096,\"num_hidden_layers\":32,"
                      "\"num_attention_heads\":32,\"num_key_value_heads\":8,"
                      "\"intermediate_size\":14336,\"max_position_embeddings\":8192,"
