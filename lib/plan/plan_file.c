@@ -16,7 +16,7 @@ enum {
     LAYERS_MAX = 10000
 };
 #define FILE_MAX    (256u << 20)
-#define SECONDS_MAX 1e12
+#define SECONDS_MAX 1e18 /* more than TIME_MAX of a profile for every layer and sample */
 #define BYTES_MAX   1e18
 
 /* calloc that records its failure in the document. */
