@@ -198,11 +198,32 @@ static void print_predicted(const struct eth_hpp_plan *plan, FILE *out)
         fprintf(out, "  the devices are emulated\n");
 }
 
+static bool alike(const struct eth_hpp_idle *a, const struct eth_hpp_idle *b)
+{
+    return a->gpu_count == b->gpu_count && strcmp(a->why, b->why) == 0 &&
+           memcmp(a->gpus, b->gpus, (size_t)a->gpu_count * sizeof(*a->gpus)) == 0;
+}
+
+/* The nodes of idle entries as a hostlist that the caller frees; NULL when out of memory. */
+static char *fold_idle(const struct eth_hpp_plan *plan, int first, int end)
+{
+    const char **names = malloc((size_t)(end - first) * sizeof(*names));
+    for (int i = first; names != NULL && i < end; i++)
+        names[i - first] = plan->idle[i].node;
+    char *text = names != NULL ? eth_hpp_hostlist_fold(names, end - first) : NULL;
+    free(names);
+    return text;
+}
+
 static void print_idle(const struct eth_hpp_plan *plan, FILE *out)
 {
-    for (int i = 0; i < plan->idle_count; i++) {
+    for (int i = 0, end; i < plan->idle_count; i = end) {
         const struct eth_hpp_idle *idle = &plan->idle[i];
-        fprintf(out, "  idle: %s GPU", idle->node);
+        for (end = i + 1; end < plan->idle_count && alike(idle, &plan->idle[end]);)
+            end++;
+        char *nodes = fold_idle(plan, i, end);
+        fprintf(out, "  idle: %s GPU", nodes != NULL ? nodes : idle->node);
+        free(nodes);
         for (int g = 0; g < idle->gpu_count; g++)
             fprintf(out, "%s%d", g > 0 ? "," : " ", idle->gpus[g]);
         fprintf(out, ": %s\n", idle->why);

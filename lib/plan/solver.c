@@ -220,6 +220,14 @@ static enum eth_hpp_status infeasible(const struct eth_hpp_workshop *shop,
                                       struct eth_hpp_error *err)
 {
     const struct eth_hpp_solver_options *options = shop->options;
+    double most = 0;
+    for (int p = 0; p < shop->pools.count; p++)
+        most = fmax(most, shop->cost->cluster->devices[shop->pools.pools[p].device].memory_bytes);
+    if (options->memory_margin_bytes >= most)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INFEASIBLE,
+                                 "a memory margin of %g bytes leaves nothing of any GPU: the "
+                                 "largest has %g",
+                                 options->memory_margin_bytes, most);
     if (shop->excess[0] != '\0')
         return eth_hpp_error_set(err, ETH_HPP_ERR_INFEASIBLE,
                                  "%s does not fit these GPUs: memory is short, %s; add GPUs, or "

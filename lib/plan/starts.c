@@ -11,7 +11,7 @@ static const int shares[] = {1, 2, 4, 8, 16, 32}; /* samples of a worker in a mi
 enum { COUNTS = 16, SHARES = 6, PARTITIONS_MAX = 1024, ROUNDS_MAX = 32 };
 
 /* Characters of candidates: a partition of the pools by its number, and the other families. */
-enum { MIXED = 1 << 27, EVEN = 1 << 28 };
+enum { MIXED = 1 << 27, EVEN = 1 << 28, FEW = 1 << 29 };
 
 double eth_hpp_candidates_offer(struct eth_hpp_candidates *candidates,
                                 struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
@@ -228,6 +228,40 @@ static void try_mixed(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *
         }
 }
 
+/* ---- some of the GPUs ---- */
+
+/* The other starts share out all GPUs of a pool. Where there are more GPUs than samples to give
+ * them, a few pipelines of single GPUs are what is left. */
+static void try_few(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
+                    struct eth_hpp_draft *draft)
+{
+    struct eth_hpp_draft_group *group = &draft->groups[0];
+    int layers = shop->cost->profile->layer_count;
+    draft->group_count = 1;
+    for (int pool = 0; pool < shop->pools.count; pool++)
+        for (int d = 0; d < shop->cost->degrees; d++)
+            for (int depth = 1; depth <= layers && depth <= ETH_HPP_DRAFT_STAGES; depth++) {
+                if (shop->cost->cluster->gpu_count > 1024 && candidates->count > 0)
+                    break; /* where an evaluation takes milliseconds */
+                for (int c = 0; c < COUNTS && eth_hpp_classes_may_use(shop, d); c++) {
+                    if (counts[c] * depth * shop->cost->degree[d] > shop->pools.pools[pool].gpus ||
+                        !eth_hpp_classes_has_degree(shop, pool, d))
+                        break;
+                    group->replicas = counts[c];
+                    group->extra_in_flight = 0;
+                    group->stage_count = depth;
+                    for (int s = 0; s < depth; s++)
+                        group->stages[s] = (struct eth_hpp_draft_stage){
+                            .degree = d, .part_count = 1, .parts = {{pool, 1}}};
+                    for (int k = 0; k < SHARES; k++) {
+                        group->micro_batch = shares[k];
+                        if (counts[c] * shares[k] <= shop->options->global_batch)
+                            try_group(shop, candidates, draft, FEW, worth(candidates));
+                    }
+                }
+            }
+}
+
 /* ---- even ---- */
 
 /* The pool of the worker-th group of `tensor_parallel` GPUs in file order, or -1 if they differ. */
@@ -343,5 +377,7 @@ void eth_hpp_starts_collect(struct eth_hpp_workshop *shop, struct eth_hpp_candid
         for (int p = 0; p < pools && pools > 2; p++)
             try_mixed(shop, candidates, draft, all ^ 1u << p);
     }
+    if (candidates->count == 0)
+        try_few(shop, candidates, draft);
     free(draft);
 }

@@ -68,6 +68,34 @@ static void unlike_gpus_beat_even_and_layer_balanced_plans(void **state)
     fixture_close(&f);
 }
 
+/* More GPUs than samples: most stay idle. */
+static void a_small_batch_is_planned_on_many_gpus(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f,
+                 with(CLUSTER, "a[1-2]\",\"device\":\"fast\",\"count\":2",
+                      "a[1-40]\",\"device\":\"fast\",\"count\":8"),
+                 PROFILE, NULL);
+    for (int batch = 1; batch <= 9; batch += 4)
+        solved_step(&f, (struct eth_hpp_solver_options){.global_batch = batch,
+                                                        .effort = ETH_HPP_EFFORT_QUICK});
+    fixture_close(&f);
+}
+
+static void a_margin_that_leaves_no_memory_is_named(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct eth_hpp_plan plan;
+    struct eth_hpp_error err = {0};
+    struct eth_hpp_solver_options options = {.global_batch = 8, .memory_margin_bytes = 1e15};
+    fixture_open(&f, CLUSTER, PROFILE, NULL);
+    assert_int_equal(solve(&f, &options, &plan, &err), ETH_HPP_ERR_INFEASIBLE);
+    assert_non_null(strstr(err.text, "leaves nothing of any GPU"));
+    fixture_close(&f);
+}
+
 static void the_same_input_gives_the_same_plan(void **state)
 {
     (void)state;
@@ -261,6 +289,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unlike_gpus_beat_even_and_layer_balanced_plans),
+        cmocka_unit_test(a_small_batch_is_planned_on_many_gpus),
+        cmocka_unit_test(a_margin_that_leaves_no_memory_is_named),
         cmocka_unit_test(the_same_input_gives_the_same_plan),
         cmocka_unit_test(limits_of_the_space_are_kept),
         cmocka_unit_test(what_fits_nowhere_is_infeasible_with_both_figures),
