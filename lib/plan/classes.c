@@ -219,6 +219,7 @@ void eth_hpp_classes_find(struct eth_hpp_workshop *shop, struct eth_hpp_draft *d
                 bool whole = can_deal(shop, counts[c], m);
                 group->replicas = counts[c];
                 group->extra_in_flight = 0;
+                group->by_stage = false;
                 group->micro_batch = m;
                 for (int i = 0; whole && i < chain.pools; i++) {
                     int found = find_options(shop, chain.order[i], counts[c], m, chain.options[i]);

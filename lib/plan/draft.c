@@ -144,34 +144,44 @@ static bool take_gpus(struct eth_hpp_workshop *shop, int pool, int workers, int 
     return true;
 }
 
+/* Takes the GPUs of a stage's parts of `size` GPUs; *next becomes the next smaller size. */
+static bool place_stage(struct eth_hpp_workshop *shop, const struct eth_hpp_draft_stage *stage,
+                        int layout_stage, int size, int *next)
+{
+    int at = shop->layout.stages[layout_stage].first_worker;
+    int tensor_parallel = shop->cost->degree[stage->degree];
+    for (int p = 0; p < stage->part_count; p++) {
+        int need = stage->parts[p].workers * tensor_parallel;
+        if (need < size && need > *next)
+            *next = need;
+        if (need == size && !take_gpus(shop, stage->parts[p].pool, stage->parts[p].workers,
+                                       tensor_parallel, &shop->layout.workers[at]))
+            return false;
+        at += stage->parts[p].workers;
+    }
+    return true;
+}
+
 /* Larger parts choose their nodes first, so that small ones fill the gaps. */
 static bool place(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
 {
     for (int p = 0; p < shop->pools.count; p++)
         for (int n = 0; n < shop->pools.pools[p].node_count; n++)
             shop->free_gpus[shop->first_free[p] + n] = shop->pools.pools[p].per_node;
-    int size = INT32_MAX;
-    while (size > 0) {
-        int next = 0, pipeline = 0;
-        for (int g = 0; g < draft->group_count; g++)
-            for (int r = 0; r < draft->groups[g].replicas; r++, pipeline++)
-                for (int s = 0; s < draft->groups[g].stage_count; s++) {
-                    const struct eth_hpp_draft_stage *stage = &draft->groups[g].stages[s];
-                    int at = shop->layout.stages[shop->layout.pipelines[pipeline].first_stage + s]
-                                 .first_worker;
-                    for (int p = 0; p < stage->part_count; p++) {
-                        int tensor_parallel = shop->cost->degree[stage->degree];
-                        int need = stage->parts[p].workers * tensor_parallel;
-                        if (need < size && need > next)
-                            next = need;
-                        if (need == size &&
-                            !take_gpus(shop, stage->parts[p].pool, stage->parts[p].workers,
-                                       tensor_parallel, &shop->layout.workers[at]))
-                            return false;
-                        at += stage->parts[p].workers;
-                    }
-                }
-        size = next;
+    for (int size = INT32_MAX, next; size > 0; size = next) {
+        int pipeline = next = 0;
+        for (int g = 0; g < draft->group_count; g++) {
+            const struct eth_hpp_draft_group *group = &draft->groups[g];
+            int first = shop->layout.pipelines[pipeline].first_stage;
+            for (int i = 0; i < group->replicas * group->stage_count; i++) {
+                int s = group->by_stage ? i / group->replicas : i % group->stage_count;
+                int r = group->by_stage ? i % group->replicas : i / group->stage_count;
+                if (!place_stage(shop, &group->stages[s], first + r * group->stage_count + s, size,
+                                 &next))
+                    return false;
+            }
+            pipeline += group->replicas;
+        }
     }
     return true;
 }

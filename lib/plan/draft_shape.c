@@ -68,7 +68,7 @@ bool eth_hpp_draft_is_whole(const struct eth_hpp_draft *draft, int layers)
 static bool like_groups(const struct eth_hpp_draft_group *a, const struct eth_hpp_draft_group *b)
 {
     if (a->micro_batch != b->micro_batch || a->extra_in_flight != b->extra_in_flight ||
-        a->stage_count != b->stage_count)
+        a->by_stage != b->by_stage || a->stage_count != b->stage_count)
         return false;
     for (int s = 0; s < a->stage_count; s++) {
         const struct eth_hpp_draft_stage *x = &a->stages[s], *y = &b->stages[s];

@@ -415,6 +415,13 @@ static bool align_cuts(struct eth_hpp_search *search)
     return true;
 }
 
+static bool change_placement(struct eth_hpp_search *search)
+{
+    struct eth_hpp_draft_group *group = any_group(search);
+    group->by_stage = !group->by_stage;
+    return group->replicas > 1 && group->stage_count > 1;
+}
+
 static bool rebalance(struct eth_hpp_search *search)
 {
     struct eth_hpp_draft_group *group = any_group(search);
@@ -431,7 +438,7 @@ static const struct {
     {mix_stage, 2},        {change_pool, 6},       {swap_stages, 4},         {change_degree, 6},
     {split_stage, 6},      {merge_stages, 6},      {add_stage, 6},           {change_replicas, 8},
     {reshape, 4},          {split_group, 4},       {drop_group, 2},          {add_group, 4},
-    {align_cuts, 2},       {rebalance, 2},
+    {align_cuts, 2},       {rebalance, 2},         {change_placement, 4},
 };
 enum { MOVES = sizeof(moves) / sizeof(moves[0]) };
 

@@ -131,9 +131,11 @@ static void offer_partition(struct eth_hpp_workshop *shop, struct eth_hpp_candid
             for (int b = 0; b < partition->blocks; b++)
                 draft->groups[b] =
                     *all->classes[partition->masks[b]].kept[b == other ? choice : 0].group;
-            for (int sharded = 0; sharded < 2; sharded++) {
-                draft->sharded_optimizer = sharded;
-                if (!sharded || !shop->options->no_sharded)
+            for (int way = 0; way < 4; way++) { /* optimizer and placement */
+                draft->sharded_optimizer = way & 1;
+                for (int b = 0; b < partition->blocks; b++)
+                    draft->groups[b].by_stage = way & 2;
+                if (!draft->sharded_optimizer || !shop->options->no_sharded)
                     eth_hpp_candidates_offer(candidates, shop, draft, index);
             }
         }
@@ -216,6 +218,7 @@ static void try_mixed(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *
                 continue;
             group->replicas = counts[c];
             group->extra_in_flight = 0;
+            group->by_stage = false;
             group->stage_count = depth;
             for (int s = 0; s < depth; s++)
                 group->stages[s] = stage;
