@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "inventory/inventory.h"
@@ -34,6 +35,10 @@ static enum eth_hpp_status run(const struct eth_hpp_option_set *set, int argc, c
     char node[ETH_HPP_TEXT_MAX], *text = NULL;
     struct eth_hpp_inventory inventory;
     const char *named = eth_hpp_option_text(set, NODE);
+    if (named != NULL && strlen(named) >= sizeof(node))
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "--node: a node's name has at most %zu bytes, this one %zu",
+                                 sizeof(node) - 1, strlen(named));
     eth_hpp_node_name(node, sizeof(node));
     enum eth_hpp_status status = eth_hpp_inventory_collect(
         named != NULL ? named : node, eth_hpp_option_text(set, SITE_FILE), &inventory, err);
