@@ -23,7 +23,7 @@ enum eth_hpp_status eth_hpp_calibrate_pairs(const struct eth_hpp_launch_rank *ra
                                             struct eth_hpp_link_measure **pairs, int **rounds,
                                             int *pair_count, struct eth_hpp_error *err);
 
-/* Measures this rank's pairs over the transport, round after round, within 2 s together. Only the
+/* Measures this rank's pairs over the transport, round after round, within 0.6 s together. Only the
  * `from` of a pair fills it in. Collective. Errors: PEER, TIMEOUT, MEMORY. */
 enum eth_hpp_status eth_hpp_calibrate_links(struct eth_hpp_comm *comm, int rank,
                                             struct eth_hpp_link_measure *pairs, const int *rounds,
@@ -48,16 +48,24 @@ enum eth_hpp_status eth_hpp_calibrate_apply_site(const char *site_file,
 
 enum eth_hpp_calibrate_when { ETH_HPP_CALIBRATE_AUTO, ETH_HPP_CALIBRATE_YES, ETH_HPP_CALIBRATE_NO };
 
+/* How long measuring a device may take when a job starts; with the links it makes 2 s. */
+#define ETH_HPP_CALIBRATE_DEVICE_S 1.3
+
+/* What is to be measured of a device. */
+struct eth_hpp_calibrate_request {
+    int need, most;  /* samples of the largest micro-batch: of a given plan, and of any */
+    double budget_s; /* a slow device takes longer where a given plan needs it */
+    enum eth_hpp_calibrate_when when;
+};
+
 /* Times of this rank's device for the model, emulated where it is: from the cache (AUTO) or
- * measured (YES, or AUTO where nothing fitting is cached), within some seconds. NO, or AUTO where
- * this build cannot measure the device or the model: points 0, and the times are derived then.
- * `need` is the micro-batch up to which times are needed whatever it takes (a given plan's), `most`
- * the largest one worth measuring. Errors: UNSUPPORTED (YES, and it cannot be
- * measured), MEMORY, or a failure of the device. */
+ * measured (YES, or AUTO where nothing fitting is cached). NO, or AUTO where this build cannot
+ * measure the device or the model: points 0, and the times are derived then. Errors: UNSUPPORTED
+ * (YES, and it cannot be measured), MEMORY, or a failure of the device. */
 enum eth_hpp_status eth_hpp_calibrate_device(const struct eth_hpp_model *model, int sequence,
                                              enum eth_hpp_dtype dtype,
-                                             const struct eth_hpp_launch_rank *rank, int need,
-                                             int most, enum eth_hpp_calibrate_when when,
+                                             const struct eth_hpp_launch_rank *rank,
+                                             const struct eth_hpp_calibrate_request *request,
                                              struct eth_hpp_launch_times *times,
                                              struct eth_hpp_error *err);
 

@@ -12,14 +12,14 @@
 #include "runtime/emulation.h"
 
 enum { REPEATS = 5 };
-#define BUDGET_S 4.0
-#define LAYER_S  0.3
+#define LAYER_SHARE 0.1 /* of the budget, for the repeats of one layer */
 
 /* What measuring goes by. */
 struct bench {
     const struct eth_hpp_kernels *kernels;
     const struct eth_hpp_model *model;
     int sequence;
+    const struct eth_hpp_calibrate_request *request;
     struct eth_hpp_emulator emulator; /* half_flops 0: the device is real */
 };
 
@@ -60,7 +60,7 @@ static enum eth_hpp_status time_layer(struct bench *bench, enum eth_hpp_kind kin
         return status;
     status = eth_hpp_gpt_measure_layer(measure, samples, &once.forward_s, &once.backward_s, err);
     for (int i = 0; i < REPEATS && status == ETH_HPP_OK; i++) {
-        if (i > 0 && eth_hpp_emulator_now() - start > LAYER_S)
+        if (i > 0 && eth_hpp_emulator_now() - start > LAYER_SHARE * bench->request->budget_s)
             break; /* so long a run is hardly disturbed */
         status = time_once(bench, measure, kind, samples, &once, err);
         if (i == 0 || once.forward_s < best->forward_s)
@@ -97,16 +97,25 @@ static double bytes_needed(const struct bench *bench, int samples)
     return most;
 }
 
-/* Doubles the samples until the time is used up, or the memory, or there are enough. */
-static enum eth_hpp_status measure(struct bench *bench, int need, int most, double memory_bytes,
+/* The next number of samples to measure: the double, but on a slow device straight what is needed.
+ */
+static int next_samples(int samples, int need, double left_s, double last_s)
+{
+    return 2 * samples < need && 4 * last_s > left_s ? need : 2 * samples;
+}
+
+/* More and more samples until the time is used up, or the memory, or there are enough. */
+static enum eth_hpp_status measure(struct bench *bench, double memory_bytes,
                                    struct eth_hpp_launch_times *times, struct eth_hpp_error *err)
 {
+    const int need = bench->request->need, most = bench->request->most;
+    const double budget_s = bench->request->budget_s;
     double start = eth_hpp_emulator_now(), last_s = 0;
+    int measured = 0;
     *times = (struct eth_hpp_launch_times){0};
-    for (int samples = 1; times->points < ETH_HPP_LAUNCH_POINTS_MAX; samples *= 2) {
+    for (int samples = 1; times->points < ETH_HPP_LAUNCH_POINTS_MAX;) {
         double now = eth_hpp_emulator_now();
-        bool enough =
-            samples / 2 >= need && (samples > most || now - start + 2 * last_s > BUDGET_S);
+        bool enough = measured >= need && (samples > most || now - start + 2 * last_s > budget_s);
         if (times->points > 0 && (enough || bytes_needed(bench, samples) > memory_bytes))
             break;
         for (int k = 0; k < ETH_HPP_KINDS; k++) {
@@ -117,8 +126,9 @@ static enum eth_hpp_status measure(struct bench *bench, int need, int most, doub
             if (status != ETH_HPP_OK)
                 return status;
         }
-        times->samples[times->points++] = samples;
+        times->samples[times->points++] = measured = samples;
         last_s = eth_hpp_emulator_now() - now;
+        samples = next_samples(samples, need, budget_s - (eth_hpp_emulator_now() - start), last_s);
     }
     return ETH_HPP_OK;
 }
@@ -211,24 +221,25 @@ static double memory_limit(const struct eth_hpp_launch_rank *rank)
 
 enum eth_hpp_status eth_hpp_calibrate_device(const struct eth_hpp_model *model, int sequence,
                                              enum eth_hpp_dtype dtype,
-                                             const struct eth_hpp_launch_rank *rank, int need,
-                                             int most, enum eth_hpp_calibrate_when when,
+                                             const struct eth_hpp_launch_rank *rank,
+                                             const struct eth_hpp_calibrate_request *request,
                                              struct eth_hpp_launch_times *times,
                                              struct eth_hpp_error *err)
 {
     char path[4096];
     const char *why = cannot_measure(model, dtype, rank);
     *times = (struct eth_hpp_launch_times){0};
-    if (why != NULL && when == ETH_HPP_CALIBRATE_YES)
+    if (why != NULL && request->when == ETH_HPP_CALIBRATE_YES)
         return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED, "this device cannot be measured: %s",
                                  why);
-    if (why != NULL || when == ETH_HPP_CALIBRATE_NO)
+    if (why != NULL || request->when == ETH_HPP_CALIBRATE_NO)
         return ETH_HPP_OK;
     bool cache = eth_hpp_cache_path(model, sequence, dtype, rank, path, sizeof(path));
-    if (cache && when == ETH_HPP_CALIBRATE_AUTO && load(path, rank->device, need, times))
+    if (cache && request->when == ETH_HPP_CALIBRATE_AUTO &&
+        load(path, rank->device, request->need, times))
         return ETH_HPP_OK;
 
-    struct bench bench = {.model = model, .sequence = sequence};
+    struct bench bench = {.model = model, .sequence = sequence, .request = request};
     struct eth_hpp_kernels *kernels;
     const struct eth_hpp_device_spec *spec = eth_hpp_device_db_find(rank->device);
     if (rank->time_scale > 0 && spec != NULL)
@@ -238,7 +249,7 @@ enum eth_hpp_status eth_hpp_calibrate_device(const struct eth_hpp_model *model, 
     if (status != ETH_HPP_OK)
         return status;
     bench.kernels = kernels;
-    status = measure(&bench, need, most, memory_limit(rank), times, err);
+    status = measure(&bench, memory_limit(rank), times, err);
     eth_hpp_kernels_destroy(kernels);
     if (status == ETH_HPP_OK && cache)
         save(path, &bench, dtype, rank->device, times);

@@ -14,7 +14,7 @@ enum {
     TAG = 0x4c0000,
     WAIT_S = 20
 };
-#define TOGETHER_S 2.0 /* all rounds */
+#define TOGETHER_S 0.6 /* all rounds */
 
 static enum eth_hpp_status send_to(struct eth_hpp_comm *comm, int peer, const void *data,
                                    size_t size, struct eth_hpp_error *err)

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "launcher/calibrate.h"
 #include "launcher/command.h"
 #include "launcher/exchange.h"
 
@@ -109,7 +110,7 @@ static enum eth_hpp_status launch(const struct eth_hpp_option_set *options, int 
                                  eth_hpp_command_is_first_task()
                                      ? "no program: eth-hpp launch [OPTIONS] -- PROGRAM [ARGUMENTS]"
                                      : "");
-    enum eth_hpp_status status = eth_hpp_launch_open(&l, options, err);
+    enum eth_hpp_status status = eth_hpp_launch_open(&l, options, ETH_HPP_CALIBRATE_DEVICE_S, err);
     if (status == ETH_HPP_OK)
         status = share_plan(&l, &plan, err);
     if (status == ETH_HPP_OK && !dry_run)

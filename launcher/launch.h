@@ -92,6 +92,7 @@ enum eth_hpp_status eth_hpp_launch_cluster_make(const struct eth_hpp_launch_rank
 /* What a rank knows after the rounds of finding and measuring, the same on all ranks. */
 struct eth_hpp_launch {
     const struct eth_hpp_option_set *options; /* eth_hpp_job_options */
+    double measure_s;                         /* how long measuring a device may take */
     struct eth_hpp_inventory inventory, visible;
     struct eth_hpp_bootstrap *bootstrap;
     const struct eth_hpp_bootstrap_place *place;
@@ -103,11 +104,12 @@ struct eth_hpp_launch {
     char *given_plan; /* text of --plan; NULL: none */
 };
 
-/* Finds this rank's GPU, meets the others, decides what the job is, measures devices and links.
+/* Finds this rank's GPU, meets the others, decides what the job is, measures devices (each within
+ * about measure_s) and links.
  * Collective. Closed by eth_hpp_launch_close also after an error. Errors: all kinds; the text is
  * empty where another rank says it. */
 enum eth_hpp_status eth_hpp_launch_open(struct eth_hpp_launch *launch,
-                                        const struct eth_hpp_option_set *options,
+                                        const struct eth_hpp_option_set *options, double measure_s,
                                         struct eth_hpp_error *err);
 void eth_hpp_launch_close(struct eth_hpp_launch *launch);
 

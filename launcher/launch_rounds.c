@@ -189,8 +189,10 @@ static enum eth_hpp_status prepare(struct eth_hpp_launch *l, struct eth_hpp_laun
                                    struct eth_hpp_error *err)
 {
     const struct eth_hpp_launch_rank *self = &l->ranks[l->place->rank];
-    enum eth_hpp_calibrate_when when =
-        (enum eth_hpp_calibrate_when)eth_hpp_option_number(l->options, ETH_HPP_JOB_CALIBRATE);
+    struct eth_hpp_calibrate_request request = {
+        .budget_s = l->measure_s,
+        .when =
+            (enum eth_hpp_calibrate_when)eth_hpp_option_number(l->options, ETH_HPP_JOB_CALIBRATE)};
     enum eth_hpp_status status = eth_hpp_launch_ranks_check(l->ranks, l->place->size, err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_launch_job_make(l->options, l->given_plan, l->ranks, l->place->size,
@@ -199,10 +201,11 @@ static enum eth_hpp_status prepare(struct eth_hpp_launch *l, struct eth_hpp_laun
         return status;
     if (eth_hpp_option_text(l->options, ETH_HPP_JOB_PROFILE) != NULL &&
         !l->ranks[0].profile_tells_apart)
-        when = ETH_HPP_CALIBRATE_NO; /* the file has the times */
+        request.when = ETH_HPP_CALIBRATE_NO; /* the file has the times */
+    request.need = largest_share(&l->job, self->device);
+    request.most = l->job.global_batch;
     status = eth_hpp_calibrate_device(&l->job.model, l->job.sequence_length, l->job.dtype, self,
-                                      largest_share(&l->job, self->device), l->job.global_batch,
-                                      when, own, err);
+                                      &request, own, err);
     if (status != ETH_HPP_OK && l->place->size > 1)
         eth_hpp_error_prefix(err, "rank %d on %s", l->place->rank, self->node);
     return status;
@@ -293,10 +296,10 @@ static enum eth_hpp_status measure_links(struct eth_hpp_launch *l, struct eth_hp
 /* ---- all of them ---- */
 
 enum eth_hpp_status eth_hpp_launch_open(struct eth_hpp_launch *l,
-                                        const struct eth_hpp_option_set *options,
+                                        const struct eth_hpp_option_set *options, double measure_s,
                                         struct eth_hpp_error *err)
 {
-    *l = (struct eth_hpp_launch){.options = options};
+    *l = (struct eth_hpp_launch){.options = options, .measure_s = measure_s};
     enum eth_hpp_status looked = look_around(l, err);
     struct eth_hpp_error why = *err;
     enum eth_hpp_status status = open_bootstrap(l, err);

@@ -9,7 +9,7 @@
 #include "launcher/exchange.h"
 #include "launcher/launch.h"
 
-enum { MODEL, SEQ, SAMPLES, DTYPE, OUTPUT, SAVE_CLUSTER, OPTIONS };
+enum { MODEL, SEQ, SAMPLES, SECONDS, DTYPE, OUTPUT, SAVE_CLUSTER, OPTIONS };
 
 static const struct eth_hpp_option options[OPTIONS] = {
     [MODEL] = {.name = "model",
@@ -29,6 +29,13 @@ static const struct eth_hpp_option options[OPTIONS] = {
                  .least = 1,
                  .most = 4096,
                  .fallback = "64"},
+    [SECONDS] = {.name = "seconds",
+                 .kind = ETH_HPP_OPTION_NUMBER,
+                 .argument = "S",
+                 .help = "how long measuring a device may take; longer gives larger micro-batches",
+                 .least = 0.1,
+                 .most = 3600,
+                 .fallback = "5"},
     [DTYPE] = {.name = "dtype",
                .kind = ETH_HPP_OPTION_CHOICE,
                .argument = "TYPE",
@@ -98,7 +105,7 @@ static enum eth_hpp_status profile(const struct eth_hpp_option_set *set, int arg
     enum eth_hpp_status status = make_job(set, &job, err);
     if (status != ETH_HPP_OK)
         return status;
-    status = eth_hpp_launch_open(&launch, &job, err);
+    status = eth_hpp_launch_open(&launch, &job, eth_hpp_option_number(set, SECONDS), err);
     if (status == ETH_HPP_OK) {
         int size = launch.place->size;
         if (launch.place->rank == 0)

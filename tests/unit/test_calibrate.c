@@ -336,6 +336,15 @@ static void gpus_find_their_device_in_a_given_profile(void **state)
 
 /* ---- measuring and keeping ---- */
 
+static enum eth_hpp_status calibrate(const struct eth_hpp_model *model, int need, int most,
+                                     enum eth_hpp_calibrate_when when,
+                                     struct eth_hpp_launch_times *times, struct eth_hpp_error *err)
+{
+    const struct eth_hpp_calibrate_request request = {
+        .need = need, .most = most, .budget_s = 4, .when = when};
+    return eth_hpp_calibrate_device(model, 64, ETH_HPP_FP32, &ranks[0], &request, times, err);
+}
+
 static void an_emulated_device_takes_its_emulated_time_and_is_cached(void **state)
 {
     (void)state;
@@ -351,9 +360,7 @@ static void an_emulated_device_takes_its_emulated_time_and_is_cached(void **stat
     add_rank("a", "V100-SXM-16GB", 0);
     ranks[0].speed = 0.5;
     ranks[0].time_scale = 2e5; /* slower than any machine that runs the tests */
-    assert_int_equal(eth_hpp_calibrate_device(model, 64, ETH_HPP_FP32, &ranks[0], 2, 2,
-                                              ETH_HPP_CALIBRATE_AUTO, &first, &err),
-                     ETH_HPP_OK);
+    assert_int_equal(calibrate(model, 2, 2, ETH_HPP_CALIBRATE_AUTO, &first, &err), ETH_HPP_OK);
     assert_int_equal(first.points, 2);
     double flops = eth_hpp_model_forward_flops(model, ETH_HPP_KIND_DECODER, 64);
     double expected = 1e-4 + 2e5 * 2 * flops / (0.45 * 125e12 * 0.5);
@@ -362,19 +369,13 @@ static void an_emulated_device_takes_its_emulated_time_and_is_cached(void **stat
     assert_true(measured < 1.5 * expected || in_valgrind()); /* slower than the device */
     assert_true(first.optimizer_s_per_parameter > 0);
 
-    assert_int_equal(eth_hpp_calibrate_device(model, 64, ETH_HPP_FP32, &ranks[0], 1, 2,
-                                              ETH_HPP_CALIBRATE_AUTO, &again, &err),
-                     ETH_HPP_OK);
+    assert_int_equal(calibrate(model, 1, 2, ETH_HPP_CALIBRATE_AUTO, &again, &err), ETH_HPP_OK);
     assert_true(again.times[1][ETH_HPP_KIND_DECODER].forward_s == measured); /* not measured anew */
     /* A given plan may need more than was measured. */
-    assert_int_equal(eth_hpp_calibrate_device(model, 64, ETH_HPP_FP32, &ranks[0], 3, 2,
-                                              ETH_HPP_CALIBRATE_AUTO, &again, &err),
-                     ETH_HPP_OK);
+    assert_int_equal(calibrate(model, 3, 2, ETH_HPP_CALIBRATE_AUTO, &again, &err), ETH_HPP_OK);
     assert_int_equal(again.points, 3);
     ranks[0].gpu.index = 1; /* another GPU may be slower: nothing is taken over */
-    assert_int_equal(eth_hpp_calibrate_device(model, 64, ETH_HPP_FP32, &ranks[0], 1, 1,
-                                              ETH_HPP_CALIBRATE_AUTO, &again, &err),
-                     ETH_HPP_OK);
+    assert_int_equal(calibrate(model, 1, 1, ETH_HPP_CALIBRATE_AUTO, &again, &err), ETH_HPP_OK);
     assert_int_equal(again.points, 1);
     snprintf(command, sizeof(command), "rm -r '%s'", cache);
     assert_int_equal(system(command), 0);
@@ -388,12 +389,9 @@ static void what_cannot_be_measured_is_derived_or_refused(void **state)
     start_job();
     add_rank("a", "T4", 0); /* a real one: this build has kernels for CPUs alone */
     const struct eth_hpp_model *model = eth_hpp_preset_find("gpt2-tiny6");
-    assert_int_equal(eth_hpp_calibrate_device(model, 64, ETH_HPP_FP32, &ranks[0], 1, 2,
-                                              ETH_HPP_CALIBRATE_AUTO, &times, &err),
-                     ETH_HPP_OK);
+    assert_int_equal(calibrate(model, 1, 2, ETH_HPP_CALIBRATE_AUTO, &times, &err), ETH_HPP_OK);
     assert_int_equal(times.points, 0);
-    assert_int_equal(eth_hpp_calibrate_device(model, 64, ETH_HPP_FP32, &ranks[0], 1, 2,
-                                              ETH_HPP_CALIBRATE_YES, &times, &err),
+    assert_int_equal(calibrate(model, 1, 2, ETH_HPP_CALIBRATE_YES, &times, &err),
                      ETH_HPP_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, "cannot be measured"));
 }
