@@ -194,7 +194,7 @@ static struct json_object *write_plan(const struct eth_hpp_plan *plan)
     if (plan->predicted.step_s > 0)
         eth_hpp_json_put(&root, "predicted", write_predicted(&plan->predicted));
     if (plan->search.solver[0] != '\0') {
-        put_number(&search, "seconds", plan->search.seconds);
+        /* Not its seconds: the same input gives the same file. */
         eth_hpp_json_put(&search, "considered", json_object_new_int64(plan->search.considered));
         put_text(&search, "solver", plan->search.solver);
         eth_hpp_json_put(&root, "search", search);

@@ -192,6 +192,9 @@ static void print_predicted(const struct eth_hpp_plan *plan, FILE *out)
     if (predicted->lower_bound_s > 0)
         fprintf(out, "  no plan can be faster than %.4g s: this one is within %.1f %% of that\n",
                 predicted->lower_bound_s, 100 * predicted->gap);
+    if (plan->search.seconds > 0)
+        fprintf(out, "  %lld plans were compared in %.3g s\n", (long long)plan->search.considered,
+                plan->search.seconds);
     if (plan->estimated)
         fprintf(out, "  layer times are estimated from datasheets, not measured\n");
     if (plan->emulated)
