@@ -33,15 +33,47 @@ static void find_appetite(const struct eth_hpp_workshop *shop,
     }
 }
 
-static bool fits_memory(const struct eth_hpp_workshop *shop,
-                        const struct eth_hpp_draft_stage *stage, const struct appetite *appetite,
-                        int first, int end)
+/* What a stage that grows layer by layer holds. */
+struct filling {
+    struct eth_hpp_stage_memory memory;
+    unsigned kinds; /* of its layers */
+};
+
+/* Adds a layer to a stage, as eth_hpp_cost_memory would count it. */
+static void take_layer(const struct eth_hpp_cost *cost, const struct eth_hpp_draft_stage *stage,
+                       int layer, struct filling *filling)
 {
-    struct eth_hpp_stage_memory memory =
-        eth_hpp_cost_memory(shop->cost, stage->degree, first, end, stage->recompute);
-    double state = memory.state - (1 - appetite->optimizer_share) * memory.optimizer;
+    const struct eth_hpp_profile *profile = cost->profile;
+    const struct eth_hpp_profile_memory *memory = cost->memory[stage->degree];
+    int kind = profile->layers[layer];
+    const struct eth_hpp_layer_memory *one = &memory->kinds[kind];
+    struct eth_hpp_stage_memory *sum = &filling->memory;
+    unsigned kinds = filling->kinds | 1u << kind;
+    sum->state += one->state_bytes;
+    sum->optimizer += one->optimizer_bytes;
+    sum->workspace = sum->workspace > one->workspace_bytes ? sum->workspace : one->workspace_bytes;
+    if (!stage->recompute) {
+        sum->kept += one->saved_bytes;
+    } else {
+        sum->layer = sum->layer > one->saved_bytes ? sum->layer : one->saved_bytes;
+        if (layer > 0) /* the input is the output of the layer before */
+            sum->kept += profile->kinds[profile->layers[layer - 1]].output_bytes;
+    }
+    for (int t = 0; t < profile->tied_count && kinds != filling->kinds; t++)
+        if ((profile->tied[t].kinds & kinds) != 0 &&
+            (profile->tied[t].kinds & filling->kinds) == 0) {
+            sum->state += memory->tied[t].state_bytes;
+            sum->optimizer += memory->tied[t].optimizer_bytes;
+        }
+    filling->kinds = kinds;
+}
+
+static bool fits_memory(const struct eth_hpp_workshop *shop, const struct appetite *appetite,
+                        const struct eth_hpp_stage_memory *memory)
+{
+    double state = memory->state - (1 - appetite->optimizer_share) * memory->optimizer;
     for (int p = 0; p < appetite->parts; p++)
-        if (eth_hpp_cost_peak(shop->cost, &memory, state, appetite->device[p], appetite->samples[p],
+        if (eth_hpp_cost_peak(shop->cost, memory, state, appetite->device[p], appetite->samples[p],
                               appetite->live) > appetite->limit[p])
             return false;
     return true;
@@ -57,9 +89,13 @@ static bool cut_within(const struct eth_hpp_workshop *shop, const struct eth_hpp
     for (int i = 0; i < group->stage_count; i++) {
         int first = layer, keep = group->stage_count - 1 - i; /* one layer for each later stage */
         double spent = 0;
+        struct filling filling = {0};
         while (layer < profile->layer_count - keep) {
             spent += appetites[i].seconds[profile->layers[layer]];
-            if (spent > s || !fits_memory(shop, &group->stages[i], &appetites[i], first, layer + 1))
+            if (spent > s)
+                break;
+            take_layer(shop->cost, &group->stages[i], layer, &filling);
+            if (!fits_memory(shop, &appetites[i], &filling.memory))
                 break;
             layer++;
         }
