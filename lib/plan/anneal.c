@@ -32,10 +32,10 @@ void eth_hpp_anneal(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, 
             eth_hpp_draft_copy(next, now);
             changed = eth_hpp_search_change(&search);
         }
-        if (!changed || eth_hpp_draft_lay(shop, next) != ETH_HPP_DRAFT_FITS)
-            continue;
-        double worse = shop->step.step_s / now_s - 1;
-        if (worse > 0 && eth_hpp_search_unit(&search) >= exp(-worse / temperature))
+        /* Metropolis' rule with its die cast first: what must take longer is not evaluated. */
+        shop->limit_s = now_s * (1 - temperature * log(1 - eth_hpp_search_unit(&search)));
+        if (!changed || eth_hpp_draft_lay(shop, next) != ETH_HPP_DRAFT_FITS ||
+            shop->step.step_s > shop->limit_s)
             continue;
         now_s = shop->step.step_s;
         eth_hpp_draft_copy(now, next);
@@ -45,6 +45,7 @@ void eth_hpp_anneal(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, 
         }
     }
 out:
+    shop->limit_s = INFINITY;
     free(now);
     free(next);
 }

@@ -75,12 +75,22 @@ bool eth_hpp_deal(const struct eth_hpp_pace *paces, int groups, int global_batch
                   int *more)
 {
     int64_t totals[ETH_HPP_DEAL_GROUPS];
-    double low = 0, high = 1e-9;
+    double low = 0, high, rate = 0, samples = global_batch, beat = 0;
     if (dealt(paces, groups, low) > global_batch)
         return false;
+    for (int g = 0; g < groups; g++) { /* where fractions of micro-batches would end */
+        double each = paces[g].replicas * paces[g].micro_batch / paces[g].beat;
+        rate += each;
+        samples += each * paces[g].fill;
+        beat = paces[g].beat > beat ? paces[g].beat : beat;
+    }
+    high = samples / rate;
+    if (dealt(paces, groups, high) <= global_batch)
+        low = high;
+    high += beat;
     while (dealt(paces, groups, high) <= global_batch)
         high *= 2;
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 60 && high - low > 1e-12 * high; i++) {
         double middle = (low + high) / 2;
         *(dealt(paces, groups, middle) <= global_batch ? &low : &high) = middle;
     }

@@ -12,7 +12,8 @@ enum eth_hpp_status eth_hpp_workshop_init(struct eth_hpp_workshop *shop,
                                           const struct eth_hpp_solver_options *options,
                                           struct eth_hpp_error *err)
 {
-    struct eth_hpp_workshop made = {.cost = cost, .options = options, .least_excess = INFINITY};
+    struct eth_hpp_workshop made = {
+        .cost = cost, .options = options, .least_excess = INFINITY, .limit_s = INFINITY};
     enum eth_hpp_status status = eth_hpp_pools_make(cost, &made.pools, err);
     if (status != ETH_HPP_OK)
         return status;
@@ -244,28 +245,47 @@ void eth_hpp_workshop_note_excess(struct eth_hpp_workshop *shop, int stage, int 
              peak / (1 << 30), limit / (1 << 30), kind->name, stage);
 }
 
+/* The most micro-batches that a worker's memory can hold, at most `wanted`; 0 where not even one
+ * fits, and then *peak is what one takes. */
+static int live_within(const struct eth_hpp_cost *cost, const struct eth_hpp_stage_memory *memory,
+                       double state, const struct eth_hpp_layout_worker *worker, double limit,
+                       int wanted, double *peak)
+{
+    int live = wanted;
+    double each = worker->samples * memory->kept;
+    *peak = eth_hpp_cost_peak(cost, memory, state, worker->device, worker->samples, live);
+    if (*peak <= limit)
+        return live;
+    double over = each > 0 ? floor((*peak - limit) / each) : live;
+    live = over < live - 1 ? live - (int)over : 1; /* may still be one too many */
+    while ((*peak = eth_hpp_cost_peak(cost, memory, state, worker->device, worker->samples,
+                                      live > 0 ? live : 1)) > limit &&
+           live > 0)
+        live--;
+    return live;
+}
+
 /* The most micro-batches that a stage's memory can hold, at most `wanted`. */
 static int most_live(struct eth_hpp_workshop *shop, int stage, int position, int wanted)
 {
     const struct eth_hpp_layout_stage *st = &shop->layout.stages[stage];
+    const struct eth_hpp_layout_worker *workers = shop->layout.workers + st->first_worker;
     struct eth_hpp_stage_memory memory =
         eth_hpp_cost_memory(shop->cost, eth_hpp_cost_degree(shop->cost, st->tensor_parallel),
                             st->first_layer, st->end_layer, st->recompute);
-    double state = memory.state;
+    double state = memory.state, peak;
     if (shop->layout.sharded_optimizer)
         state -= eth_hpp_sums_sharded_bytes(shop->evaluator.sums, shop->cost, &shop->layout, stage);
     int live = wanted;
     for (int w = 0; w < st->worker_count; w++) {
-        const struct eth_hpp_layout_worker *worker = &shop->layout.workers[st->first_worker + w];
-        double limit = shop->cost->cluster->devices[worker->device].memory_bytes -
+        if (w > 0 && workers[w].device == workers[w - 1].device &&
+            workers[w].samples == workers[w - 1].samples)
+            continue;
+        double limit = shop->cost->cluster->devices[workers[w].device].memory_bytes -
                        shop->options->memory_margin_bytes;
-        double peak;
-        while ((peak = eth_hpp_cost_peak(shop->cost, &memory, state, worker->device,
-                                         worker->samples, live > 0 ? live : 1)) > limit &&
-               live > 0)
-            live--;
+        live = live_within(shop->cost, &memory, state, &workers[w], limit, live, &peak);
         if (live == 0) {
-            eth_hpp_workshop_note_excess(shop, position, worker->device, peak, limit);
+            eth_hpp_workshop_note_excess(shop, position, workers[w].device, peak, limit);
             return 0;
         }
     }
@@ -279,7 +299,8 @@ static bool fit_in_flight(struct eth_hpp_workshop *shop, const struct eth_hpp_dr
     int pipeline = 0, limit = shop->options->max_in_flight;
     for (int g = 0; g < draft->group_count; g++) {
         const struct eth_hpp_draft_group *group = &draft->groups[g];
-        int before = INT32_MAX;
+        int before = shop->options->global_batch / group->micro_batch; /* all there can be */
+        before = before > 1 ? before : 1;
         for (int s = 0; s < group->stage_count; s++) {
             int first = layout->pipelines[pipeline].first_stage + s;
             int wanted = group->stage_count - s + group->extra_in_flight;
@@ -299,13 +320,11 @@ static bool fit_in_flight(struct eth_hpp_workshop *shop, const struct eth_hpp_dr
 
 /* ---- micro-batches of each pipeline ---- */
 
-static bool find_pace(struct eth_hpp_workshop *shop, int pipeline, struct eth_hpp_pace *pace)
+/* What the stages of a pipeline take. */
+static void time_stages(const struct eth_hpp_workshop *shop, int pipeline,
+                        struct eth_hpp_stage_run *runs)
 {
     const struct eth_hpp_layout_pipeline *p = &shop->layout.pipelines[pipeline];
-    struct eth_hpp_stage_run runs[ETH_HPP_DRAFT_STAGES];
-    double ends[2];
-    int deepest = shop->layout.stages[p->first_stage].in_flight + p->stage_count;
-    int counts[2] = {deepest + 1, deepest + 5};
     for (int i = 0; i < p->stage_count; i++) {
         int s = p->first_stage + i, slowest;
         struct eth_hpp_layer_time time = eth_hpp_cost_stage(shop->cost, &shop->layout, s, &slowest);
@@ -316,15 +335,20 @@ static bool find_pace(struct eth_hpp_workshop *shop, int pipeline, struct eth_hp
                 i + 1 < p->stage_count ? eth_hpp_cost_transfer(shop->cost, &shop->layout, s) : 0,
             .in_flight = shop->layout.stages[s].in_flight};
     }
-    for (int k = 0; k < 2; k++)
-        if (eth_hpp_pipeline_run(runs, p->stage_count, counts[k], false, &shop->evaluator.pipeline,
-                                 &ends[k], &shop->error) != ETH_HPP_OK) {
-            shop->failed = true;
-            return false;
-        }
-    pace->beat = (ends[1] - ends[0]) / (counts[1] - counts[0]);
-    pace->fill = ends[0] - counts[0] * pace->beat;
-    return true;
+}
+
+static struct eth_hpp_pace find_pace(const struct eth_hpp_workshop *shop, int pipeline,
+                                     const struct eth_hpp_draft_group *group)
+{
+    struct eth_hpp_stage_run runs[ETH_HPP_DRAFT_STAGES];
+    time_stages(shop, pipeline, runs);
+    int typical = runs[0].in_flight + 2 * group->stage_count;
+    struct eth_hpp_pipeline_pace pace =
+        eth_hpp_pipeline_find_pace(runs, group->stage_count, typical);
+    return (struct eth_hpp_pace){.fill = pace.least_s - typical * pace.beat_s,
+                                 .beat = pace.beat_s,
+                                 .micro_batch = group->micro_batch,
+                                 .replicas = group->replicas};
 }
 
 static enum eth_hpp_draft_fault deal_micro_batches(struct eth_hpp_workshop *shop,
@@ -334,10 +358,7 @@ static enum eth_hpp_draft_fault deal_micro_batches(struct eth_hpp_workshop *shop
     int counts[ETH_HPP_DRAFT_GROUPS], more[ETH_HPP_DRAFT_GROUPS], pipeline = 0;
     int batch = shop->options->global_batch;
     for (int g = 0; g < draft->group_count; g++) {
-        paces[g] = (struct eth_hpp_pace){.micro_batch = draft->groups[g].micro_batch,
-                                         .replicas = draft->groups[g].replicas};
-        if (!find_pace(shop, pipeline, &paces[g]))
-            return ETH_HPP_DRAFT_BATCH;
+        paces[g] = find_pace(shop, pipeline, &draft->groups[g]);
         pipeline += paces[g].replicas;
     }
     bool even = shop->options->shape != ETH_HPP_SHAPE_HPP;
@@ -356,6 +377,22 @@ static enum eth_hpp_draft_fault deal_micro_batches(struct eth_hpp_workshop *shop
             }
         }
     return ETH_HPP_DRAFT_FITS;
+}
+
+/* Must the draft take longer than what is still of use? */
+static bool is_too_slow(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
+{
+    struct eth_hpp_stage_run runs[ETH_HPP_DRAFT_STAGES];
+    int pipeline = 0;
+    for (int g = 0; g < draft->group_count && shop->limit_s < INFINITY; g++) {
+        time_stages(shop, pipeline, runs);
+        if (eth_hpp_pipeline_find_pace(runs, draft->groups[g].stage_count,
+                                       shop->layout.pipelines[pipeline].micro_batches)
+                .least_s > shop->limit_s)
+            return true;
+        pipeline += draft->groups[g].replicas;
+    }
+    return false;
 }
 
 /* ---- the whole ---- */
@@ -388,6 +425,8 @@ enum eth_hpp_draft_fault eth_hpp_draft_lay(struct eth_hpp_workshop *shop,
         return ETH_HPP_DRAFT_MEMORY;
     if ((fault = deal_micro_batches(shop, draft)) != ETH_HPP_DRAFT_FITS)
         return fault;
+    if (is_too_slow(shop, draft))
+        return ETH_HPP_DRAFT_SLOW;
     if (eth_hpp_evaluate(&shop->evaluator, layout, NULL, &shop->step, &shop->error) != ETH_HPP_OK) {
         shop->failed = true;
         return ETH_HPP_DRAFT_GPUS;

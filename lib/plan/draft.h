@@ -49,6 +49,7 @@ enum eth_hpp_draft_fault {
     ETH_HPP_DRAFT_FITS,
     ETH_HPP_DRAFT_GPUS,    /* uses more than there are, or a group does not fit into nodes */
     ETH_HPP_DRAFT_SAMPLES, /* a worker without samples, or with more than was profiled */
+    ETH_HPP_DRAFT_SLOW,    /* cannot be faster than the workshop's limit_s */
     ETH_HPP_DRAFT_BATCH,   /* micro-batches do not add up to the global batch */
     ETH_HPP_DRAFT_MEMORY
 };
@@ -62,6 +63,7 @@ struct eth_hpp_workshop {
     struct eth_hpp_layout layout; /* of the draft laid out last */
     struct eth_hpp_step step;
     int64_t considered;
+    double limit_s;  /* drafts that must take longer are not evaluated; INFINITY: all are */
     int *free_gpus;  /* [pool][node of the pool] */
     int *first_free; /* [pool + 1] where a pool's nodes begin in free_gpus */
     /* The draft that came closest to fitting: how far over memory, and where. */

@@ -85,28 +85,24 @@ bool eth_hpp_evaluator_prepare(struct eth_hpp_evaluator *evaluator,
 }
 
 /* Pipelines with many more micro-batches than this a stage are in step with their slowest part. */
-enum { SETTLED = 24, SPAN = 8 };
+enum { SETTLED = 16 };
 
-/* Runs a pipeline; one of very many micro-batches is run with fewer, and the rest goes by at the
- * pace of the last ones. */
+/* Runs a pipeline; one of very many micro-batches is run with fewer, and the rest goes by at its
+ * beat. */
 static enum eth_hpp_status run(struct eth_hpp_evaluator *evaluator,
                                const struct eth_hpp_layout_pipeline *pipeline,
                                struct eth_hpp_stage_run *runs, struct eth_hpp_error *err)
 {
     int n = pipeline->micro_batches, stages = pipeline->stage_count;
-    int settled = runs[0].in_flight + SETTLED + 2 * stages;
-    double before, end;
-    if (!evaluator->extrapolate || n <= settled + SPAN)
-        return eth_hpp_pipeline_run(runs, stages, n, evaluator->blocking_transfers,
-                                    &evaluator->pipeline, &end, err);
+    int settled = runs[0].in_flight + SETTLED + stages;
+    double end;
+    if (!evaluator->extrapolate || n <= settled)
+        settled = n;
     enum eth_hpp_status status = eth_hpp_pipeline_run(
-        runs, stages, settled, evaluator->blocking_transfers, &evaluator->pipeline, &before, err);
-    if (status == ETH_HPP_OK)
-        status = eth_hpp_pipeline_run(runs, stages, settled + SPAN, evaluator->blocking_transfers,
-                                      &evaluator->pipeline, &end, err);
-    if (status != ETH_HPP_OK)
+        runs, stages, settled, evaluator->blocking_transfers, &evaluator->pipeline, &end, err);
+    if (status != ETH_HPP_OK || settled == n)
         return status;
-    double rest_s = (n - settled - SPAN) * (end - before) / SPAN;
+    double rest_s = (n - settled) * eth_hpp_pipeline_find_pace(runs, stages, n).beat_s;
     for (int i = 0; i < stages; i++) {
         runs[i].last_start_s += rest_s;
         runs[i].last_end_s += rest_s;

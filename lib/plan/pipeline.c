@@ -212,3 +212,39 @@ enum eth_hpp_status eth_hpp_pipeline_run(struct eth_hpp_stage_run *stages, int s
     }
     return status;
 }
+
+/* ---- the pace ---- */
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+struct eth_hpp_pipeline_pace eth_hpp_pipeline_find_pace(const struct eth_hpp_stage_run *stages,
+                                                        int stage_count, int micro_batches)
+{
+    struct eth_hpp_pipeline_pace pace = {0, 0};
+    double through = 0; /* one micro-batch alone */
+    double slowest = 0; /* what holds up the forwards on their way to stage s */
+    int n = micro_batches;
+    for (int s = 0; s < stage_count; s++)
+        through += stages[s].forward_s + stages[s].backward_s + 2 * stages[s].transfer_s;
+    for (int s = 0; s < stage_count; s++) {
+        double round = 0;
+        slowest = later(slowest, stages[s].forward_s);
+        for (int u = s; u < stage_count; u++) {
+            int last = smaller(stages[u].in_flight, n);
+            int advance = smaller(stages[s].in_flight, n) - last + 1;
+            round += stages[u].forward_s + stages[u].backward_s;
+            if (n > advance)
+                pace.beat_s = later(pace.beat_s, round / advance);
+            pace.least_s = later(pace.least_s, through + (last - 1) * slowest +
+                                                   (double)((n - last) / advance) * round);
+            round += 2 * stages[u].transfer_s;
+        }
+        slowest = later(slowest, stages[s].transfer_s);
+        pace.beat_s = later(pace.beat_s, stages[s].transfer_s);
+        pace.least_s = later(pace.least_s, through + (n - 1) * stages[s].transfer_s);
+    }
+    return pace;
+}

@@ -50,4 +50,19 @@ enum eth_hpp_status eth_hpp_pipeline_run(struct eth_hpp_stage_run *stages, int s
                                          struct eth_hpp_pipeline_scratch *scratch, double *end_s,
                                          struct eth_hpp_error *err);
 
+/* How 1F1B's time grows with the micro-batches, without running it. */
+struct eth_hpp_pipeline_pace {
+    double beat_s;  /* of a micro-batch once the pipeline is in step: exact */
+    double least_s; /* all micro-batches take at least that, and seldom some per cent more */
+};
+
+/*
+ * The longest chains of waits: stages s..u go round once, down with a forward and up with a
+ * backward, while the micro-batches between them advance by in_flight(s) - in_flight(u) + 1, since
+ * u starts backward i only after forward i + in_flight(u) - 1, and s forward i + in_flight(s) only
+ * after backward i. The beat is the largest round trip over its advance.
+ */
+struct eth_hpp_pipeline_pace eth_hpp_pipeline_find_pace(const struct eth_hpp_stage_run *stages,
+                                                        int stage_count, int micro_batches);
+
 #endif

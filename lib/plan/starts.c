@@ -17,12 +17,20 @@ double eth_hpp_candidates_offer(struct eth_hpp_candidates *candidates,
                                 struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
                                 int character)
 {
-    if (eth_hpp_draft_lay(shop, draft) != ETH_HPP_DRAFT_FITS)
-        return INFINITY;
-    double step_s = shop->step.step_s;
     int at = 0;
     while (at < candidates->count && candidates->list[at].character != character)
         at++;
+    double limit_s = INFINITY;
+    if (at < candidates->count || at == ETH_HPP_CANDIDATES)
+        limit_s = candidates->list[at < candidates->count ? at : at - 1].step_s;
+    shop->limit_s = limit_s;
+    enum eth_hpp_draft_fault fault = eth_hpp_draft_lay(shop, draft);
+    shop->limit_s = INFINITY;
+    if (fault == ETH_HPP_DRAFT_SLOW)
+        return limit_s;
+    if (fault != ETH_HPP_DRAFT_FITS)
+        return INFINITY;
+    double step_s = shop->step.step_s;
     if (at == candidates->count && at < ETH_HPP_CANDIDATES)
         candidates->list[candidates->count++].step_s = INFINITY;
     else if (at == candidates->count)
