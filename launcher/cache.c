@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { KEY_LENGTH = 2048, FOLDER_LENGTH = 2048 };
 
@@ -25,7 +26,7 @@ static bool cache_folder(char *folder, size_t size)
     int length = -1;
     if (cache != NULL && cache[0] == '/')
         length = snprintf(folder, size, "%s/eth-hpp", cache);
-    else if (home != NULL && home[0] == '/')
+    else if (home != NULL && home[0] == '/' && access(home, W_OK | X_OK) == 0)
         length = snprintf(folder, size, "%s/.cache/eth-hpp", home);
     return length > 0 && (size_t)length < size;
 }

@@ -79,7 +79,7 @@ enum eth_hpp_status eth_hpp_calibrate_profile(const struct eth_hpp_model *model,
 
 /* Where the cached profile of this rank's device lies: the name has the model, dtype, sequence and
  * device, and a sum over everything that times depend on (the model's shape, the driver, the very
- * GPU). False where there is no place for a cache. */
+ * GPU). False where there is no place for a cache, such as a home folder that does not exist. */
 bool eth_hpp_cache_path(const struct eth_hpp_model *model, int sequence, enum eth_hpp_dtype dtype,
                         const struct eth_hpp_launch_rank *rank, char *path, size_t size);
 /* Makes the folder that the path lies in; false where it cannot be made. */

@@ -8,6 +8,8 @@ CLUSTER_DIR=/var/tmp/eth-hpp-tests-$own
 OTHER_CLUSTER_DIR=$CLUSTER_DIR-other
 # A folder that login node and nodes share, for programs, job scripts and their output.
 TEST_WORK=$CLUSTER_DIR-work
+# Times that are measured here are nobody's but the tests'.
+export XDG_CACHE_HOME=$TEST_WORK/cache
 
 # Where `make install` has put the project; tests/run sets it.
 : "${ETH_HPP_PREFIX:=$CHECKOUT/build-tests/installed}"

@@ -10,12 +10,12 @@
 
 PMIX_EXPORT pmix_status_t PMIx_Finalize(const pmix_info_t info[], size_t ninfo)
 {
-	pmix_status_t (*finalize)(const pmix_info_t *, size_t) = dlsym(RTLD_NEXT, "PMIx_Finalize");
-	const char *task = getenv("SLURM_LOCALID");
+    pmix_status_t (*finalize)(const pmix_info_t *, size_t) = dlsym(RTLD_NEXT, "PMIx_Finalize");
+    const char *task = getenv("SLURM_LOCALID");
 
-	if (task != NULL && strcmp(task, "1") == 0 && getenv("LATE_ONCE") == NULL) {
-		setenv("LATE_ONCE", "1", 1);
-		sleep(1);
-	}
-	return finalize(info, ninfo);
+    if (task != NULL && strcmp(task, "1") == 0 && getenv("LATE_ONCE") == NULL) {
+        setenv("LATE_ONCE", "1", 1);
+        sleep(1);
+    }
+    return finalize(info, ninfo);
 }

@@ -4,7 +4,7 @@
 load helpers
 
 setup_file() {
-	export ETH_HPP_SITE_FILE=$CLUSTER_DIR/etc/site.json XDG_CACHE_HOME=$TEST_WORK/cache
+	export ETH_HPP_SITE_FILE=$CLUSTER_DIR/etc/site.json
 	cp /usr/share/common-licenses/GPL-3 "$TEST_WORK/text"
 	# What every plan is compared with.
 	on_cluster srun --quiet -n1 --gpus=1 --mpi=pmix "$ETH_HPP_PREFIX/bin/eth-hpp" launch --model=gpt2-tiny6 --global-batch=16 -- \
