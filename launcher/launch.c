@@ -83,7 +83,7 @@ static enum eth_hpp_status get_ready(struct eth_hpp_launch *l, const struct shar
     char path[4096];
     enum eth_hpp_status status = eth_hpp_launch_program_check(program, err);
     if (status == ETH_HPP_OK)
-        status = eth_hpp_launch_plan_leave(plan->text, l->place->rank, path, sizeof(path), err);
+        status = eth_hpp_launch_plan_leave(plan->text, path, sizeof(path), err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_launch_environment(l->place, l->ranks, &l->job, path, plan->port, err);
     if (status != ETH_HPP_OK && l->place->size > 1)

@@ -2,19 +2,22 @@
 #include "launcher/launch.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
 
-enum { PATH_LENGTH = 4096 };
+enum { PATH_LENGTH = 4096, HOST_LENGTH = 256, KEPT_S = 3600 };
 
 static bool is_executable(const char *path)
 {
@@ -72,18 +75,56 @@ static const char *environment_or(const char *name, const char *fallback)
     return text != NULL && *text != '\0' ? text : fallback;
 }
 
-enum eth_hpp_status eth_hpp_launch_plan_leave(const char *text, int rank, char *path, size_t size,
+/* The program has its launcher's process id, so a plan is in use while that process lives. The host
+ * is in the name, since hosts may share the folder; the job, since containers may share process
+ * ids. */
+static void plan_prefix(char *prefix, size_t size)
+{
+    char host[HOST_LENGTH] = "";
+    gethostname(host, sizeof(host) - 1);
+    snprintf(prefix, size, "plan-%s-", host);
+}
+
+/* Of this host, old, and of a process that is gone? A young one may be another container's. */
+static bool has_ended(const char *folder, const char *name, const char *prefix, char *path,
+                      size_t size)
+{
+    struct stat info;
+    char *end;
+    const char *number = strrchr(name, '-');
+    if (strncmp(name, prefix, strlen(prefix)) != 0)
+        return false;
+    long pid = strtol(number + 1, &end, 10);
+    snprintf(path, size, "%s/%s", folder, name);
+    return strcmp(end, ".json") == 0 && pid > 0 && kill((pid_t)pid, 0) != 0 && errno == ESRCH &&
+           lstat(path, &info) == 0 && time(NULL) - info.st_mtime > KEPT_S;
+}
+
+static void remove_ended(const char *folder, const char *prefix)
+{
+    char path[PATH_LENGTH];
+    DIR *files = opendir(folder);
+    if (files == NULL)
+        return; /* what cannot be cleaned up harms nothing */
+    for (const struct dirent *file; (file = readdir(files)) != NULL;)
+        if (has_ended(folder, file->d_name, prefix, path, sizeof(path)))
+            unlink(path);
+    closedir(files);
+}
+
+enum eth_hpp_status eth_hpp_launch_plan_leave(const char *text, char *path, size_t size,
                                               struct eth_hpp_error *err)
 {
-    char folder[PATH_LENGTH / 2];
+    char folder[PATH_LENGTH / 2], prefix[HOST_LENGTH + 8];
     snprintf(folder, sizeof(folder), "%s/eth-hpp-%u", environment_or("TMPDIR", "/tmp"),
              (unsigned)geteuid());
     enum eth_hpp_status status = own_folder(folder, err);
     if (status != ETH_HPP_OK)
         return status;
-    int length = snprintf(path, size, "%s/plan-%s.%s-%d.json", folder,
-                          environment_or("SLURM_JOB_ID", "local"),
-                          environment_or("SLURM_STEP_ID", "0"), rank);
+    plan_prefix(prefix, sizeof(prefix));
+    remove_ended(folder, prefix);
+    int length = snprintf(path, size, "%s/%s%s-%ld.json", folder, prefix,
+                          environment_or("SLURM_JOB_ID", "local"), (long)getpid());
     if (length < 0 || (size_t)length >= size)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%.512s: the path is too long", folder);
     return eth_hpp_file_write(path, text, strlen(text), 0600, err);

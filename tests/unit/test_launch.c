@@ -6,10 +6,12 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -235,7 +237,7 @@ static void the_plan_is_left_in_a_folder_that_nobody_else_can_write(void **state
     struct stat info;
     assert_non_null(mkdtemp(base));
     setenv("TMPDIR", base, 1);
-    assert_int_equal(eth_hpp_launch_plan_leave("{}", 3, path, sizeof(path), &err), ETH_HPP_OK);
+    assert_int_equal(eth_hpp_launch_plan_leave("{}", path, sizeof(path), &err), ETH_HPP_OK);
     assert_int_equal(eth_hpp_file_read(path, 10, &text, &size, &err), ETH_HPP_OK);
     assert_string_equal(text, "{}");
     free(text);
@@ -245,14 +247,51 @@ static void the_plan_is_left_in_a_folder_that_nobody_else_can_write(void **state
 
     /* A folder that was laid there by somebody else, or that others can write, is not used. */
     assert_int_equal(chmod(folder, 0777), 0);
-    assert_int_equal(eth_hpp_launch_plan_leave("{}", 3, path, sizeof(path), &err),
-                     ETH_HPP_ERR_INPUT);
+    assert_int_equal(eth_hpp_launch_plan_leave("{}", path, sizeof(path), &err), ETH_HPP_ERR_INPUT);
     assert_non_null(strstr(err.text, "is not a folder of your own"));
     char command[512];
     snprintf(command, sizeof(command), "rm -r '%s' && ln -s /tmp '%s'", folder, folder);
     assert_int_equal(system(command), 0);
-    assert_int_equal(eth_hpp_launch_plan_leave("{}", 3, path, sizeof(path), &err),
-                     ETH_HPP_ERR_INPUT);
+    assert_int_equal(eth_hpp_launch_plan_leave("{}", path, sizeof(path), &err), ETH_HPP_ERR_INPUT);
+    snprintf(command, sizeof(command), "rm -r '%s'", base);
+    assert_int_equal(system(command), 0);
+    unsetenv("TMPDIR");
+}
+
+/* Leaves a plan in a process of its own, which ends. */
+static void leave_and_end(char *path, size_t size)
+{
+    int ends[2], status;
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        enum eth_hpp_status left = eth_hpp_launch_plan_leave("{}", path, size, NULL);
+        _exit(left == ETH_HPP_OK && write(ends[1], path, size) == (ssize_t)size ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(read(ends[0], path, size), size);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void runs_do_not_share_a_plan_and_those_that_ended_leave_none(void **state)
+{
+    (void)state;
+    char base[] = "test_launch.XXXXXX", mine[1024], others[1024], command[64];
+    struct eth_hpp_error err;
+    assert_non_null(mkdtemp(base));
+    setenv("TMPDIR", base, 1);
+    assert_int_equal(eth_hpp_launch_plan_leave("{}", mine, sizeof(mine), &err), ETH_HPP_OK);
+    leave_and_end(others, sizeof(others));
+    assert_string_not_equal(mine, others);
+    assert_int_equal(access(mine, F_OK), 0); /* this process lives */
+    assert_int_equal(access(others, F_OK), 0);
+    const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    assert_int_equal(utimensat(AT_FDCWD, others, long_ago, 0), 0);
+    assert_int_equal(eth_hpp_launch_plan_leave("{}", mine, sizeof(mine), &err), ETH_HPP_OK);
+    assert_int_equal(access(mine, F_OK), 0);
+    assert_int_not_equal(access(others, F_OK), 0);
     snprintf(command, sizeof(command), "rm -r '%s'", base);
     assert_int_equal(system(command), 0);
     unsetenv("TMPDIR");
@@ -284,6 +323,7 @@ int main(void)
         cmocka_unit_test(a_given_plan_says_what_the_job_is),
         cmocka_unit_test(what_a_job_cannot_be_is_refused),
         cmocka_unit_test(the_plan_is_left_in_a_folder_that_nobody_else_can_write),
+        cmocka_unit_test(runs_do_not_share_a_plan_and_those_that_ended_leave_none),
         cmocka_unit_test(programs_are_looked_for_as_exec_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
