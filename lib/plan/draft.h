@@ -105,6 +105,7 @@ bool eth_hpp_draft_is_whole(const struct eth_hpp_draft *draft, int layers);
 /* Makes one group of groups that are alike. */
 void eth_hpp_draft_join(struct eth_hpp_draft *draft);
 
+void eth_hpp_draft_swap(struct eth_hpp_draft *a, struct eth_hpp_draft *b);
 /* Copies what is in use. */
 void eth_hpp_draft_copy(struct eth_hpp_draft *to, const struct eth_hpp_draft *from);
 

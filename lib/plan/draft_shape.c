@@ -38,6 +38,23 @@ void eth_hpp_draft_copy(struct eth_hpp_draft *to, const struct eth_hpp_draft *fr
     }
 }
 
+void eth_hpp_draft_swap(struct eth_hpp_draft *a, struct eth_hpp_draft *b)
+{
+    struct eth_hpp_draft_group keep;
+    int groups = a->group_count > b->group_count ? a->group_count : b->group_count;
+    bool sharded = a->sharded_optimizer;
+    int count = a->group_count;
+    a->sharded_optimizer = b->sharded_optimizer;
+    a->group_count = b->group_count;
+    b->sharded_optimizer = sharded;
+    b->group_count = count;
+    for (int g = 0; g < groups; g++) {
+        keep = a->groups[g];
+        a->groups[g] = b->groups[g];
+        b->groups[g] = keep;
+    }
+}
+
 int eth_hpp_draft_device(const struct eth_hpp_workshop *shop,
                          const struct eth_hpp_draft_stage *stage, int part)
 {

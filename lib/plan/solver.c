@@ -17,32 +17,45 @@
 static const int64_t tries_of[] = {[ETH_HPP_EFFORT_QUICK] = 1000,
                                    [ETH_HPP_EFFORT_DEFAULT] = 30000,
                                    [ETH_HPP_EFFORT_THOROUGH] = 600000};
-enum { ROUNDS = 4 }; /* candidates that are annealed at first */
+enum { ANNEALED = 8 }; /* candidates at first */
 
 /* ---- search ---- */
 
-/* Half of the tries go to the best candidates in turn, the other half to the best of those. */
+/* Puts the better half of the first `count` candidates first. */
+static void halve(struct eth_hpp_candidates *candidates, int count)
+{
+    for (int i = 0; i < (count + 1) / 2; i++) {
+        int best = i;
+        for (int j = i + 1; j < count; j++)
+            if (candidates->list[j].step_s < candidates->list[best].step_s)
+                best = j;
+        if (best == i)
+            continue;
+        struct eth_hpp_candidate *a = &candidates->list[i], *b = &candidates->list[best];
+        double step_s = a->step_s;
+        eth_hpp_draft_swap(&a->draft, &b->draft);
+        a->step_s = b->step_s;
+        b->step_s = step_s;
+    }
+}
+
+/* Rounds of equal effort: the best candidates, the better half of them, and so on to the best. */
 static void improve(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
                     double lower_bound_s)
 {
     int64_t tries = tries_of[shop->options->effort];
-    int gpus = shop->cost->cluster->gpu_count;
+    int gpus = shop->cost->cluster->gpu_count, rounds = 1;
     if (gpus > 64)
         tries = tries * 64 / gpus;
-    int rounds = candidates->count < ROUNDS ? candidates->count : ROUNDS;
-    int best = 0;
-    for (int i = 0; i < rounds; i++) {
-        struct eth_hpp_candidate *candidate = &candidates->list[i];
-        eth_hpp_anneal(shop, &candidate->draft, &candidate->step_s, tries / 2 / rounds,
-                       (uint64_t)i + 1, lower_bound_s);
-        if (candidate->step_s < candidates->list[best].step_s)
-            best = i;
+    int count = candidates->count < ANNEALED ? candidates->count : ANNEALED;
+    while (1 << (rounds - 1) < count)
+        rounds++;
+    for (uint64_t seed = 1; count > 0; count = count > 1 ? (count + 1) / 2 : 0) {
+        for (int i = 0; i < count; i++)
+            eth_hpp_anneal(shop, &candidates->list[i].draft, &candidates->list[i].step_s,
+                           tries / rounds / count, seed++, lower_bound_s);
+        halve(candidates, count);
     }
-    eth_hpp_anneal(shop, &candidates->list[best].draft, &candidates->list[best].step_s, tries / 2,
-                   (uint64_t)rounds + 1, lower_bound_s);
-    if (best != 0)
-        eth_hpp_draft_copy(&candidates->list[0].draft, &candidates->list[best].draft);
-    candidates->list[0].step_s = candidates->list[best].step_s;
 }
 
 /* ---- from the layout to a plan ---- */

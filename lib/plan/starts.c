@@ -10,8 +10,14 @@ static const int counts[] = {1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 9
 static const int shares[] = {1, 2, 4, 8, 16, 32}; /* samples of a worker in a micro-batch */
 enum { COUNTS = 16, SHARES = 6, PARTITIONS_MAX = 1024, ROUNDS_MAX = 32 };
 
-/* Characters of candidates: a partition of the pools by its number, and the other families. */
-enum { MIXED = 1 << 27, EVEN = 1 << 28, FEW = 1 << 29 };
+/* Characters of candidates: a partition of the pools by its number and the choice of its classes,
+ * and the other families. */
+enum {
+    CHOICES = ETH_HPP_CLASSES_POOLS * ETH_HPP_CLASSES_KEPT,
+    MIXED = 1 << 27,
+    EVEN = 1 << 28,
+    FEW = 1 << 29
+};
 
 double eth_hpp_candidates_offer(struct eth_hpp_candidates *candidates,
                                 struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
@@ -144,7 +150,9 @@ static void offer_partition(struct eth_hpp_workshop *shop, struct eth_hpp_candid
                 for (int b = 0; b < partition->blocks; b++)
                     draft->groups[b].by_stage = way & 2;
                 if (!draft->sharded_optimizer || !shop->options->no_sharded)
-                    eth_hpp_candidates_offer(candidates, shop, draft, index);
+                    eth_hpp_candidates_offer(candidates, shop, draft,
+                                             index * CHOICES + other * ETH_HPP_CLASSES_KEPT +
+                                                 choice);
             }
         }
 }
@@ -213,7 +221,10 @@ static void try_mixed(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *
     if (pools < 2 || pools > ETH_HPP_DRAFT_PARTS)
         return;
     for (int c = 0; c < COUNTS; c++)
-        for (int depth = 1; depth <= 16 && depth <= shop->cost->profile->layer_count; depth++) {
+        for (int d = 0; d < COUNTS && counts[d] <= 16; d++) {
+            int depth = counts[d];
+            if (depth > shop->cost->profile->layer_count)
+                continue;
             struct eth_hpp_draft_stage stage = {.degree = 0, .part_count = pools};
             bool whole = shop->cost->degree[0] == 1;
             for (int i = 0; i < pools; i++) {
@@ -260,6 +271,7 @@ static void try_few(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *ca
                         break;
                     group->replicas = counts[c];
                     group->extra_in_flight = 0;
+                    group->by_stage = false;
                     group->stage_count = depth;
                     for (int s = 0; s < depth; s++)
                         group->stages[s] = (struct eth_hpp_draft_stage){

@@ -4,7 +4,7 @@
 
 #include "plan/draft.h"
 
-enum { ETH_HPP_CANDIDATES = 8 };
+enum { ETH_HPP_CANDIDATES = 16 };
 
 /* The best drafts found so far, each of another character, best first. */
 struct eth_hpp_candidates {
