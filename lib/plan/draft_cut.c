@@ -13,12 +13,12 @@ struct appetite {
 };
 
 static void find_appetite(const struct eth_hpp_workshop *shop,
-                          const struct eth_hpp_draft_stage *stage, const int *samples, int live,
+                          const struct eth_hpp_draft_stage *stage, const int *samples,
                           double optimizer_share, struct appetite *out)
 {
     const struct eth_hpp_cost *cost = shop->cost;
     *out = (struct appetite){
-        .parts = stage->part_count, .live = live, .optimizer_share = optimizer_share};
+        .parts = stage->part_count, .live = 1, .optimizer_share = optimizer_share};
     for (int p = 0, at = 0; p < stage->part_count; at += stage->parts[p++].workers) {
         out->device[p] = eth_hpp_draft_device(shop, stage, p);
         out->samples[p] = samples[at]; /* larger shares come first */
@@ -106,6 +106,20 @@ static bool cut_within(const struct eth_hpp_workshop *shop, const struct eth_hpp
     return layer == profile->layer_count;
 }
 
+/* Seconds of the slowest stage of a cut. */
+static double slowest(const struct eth_hpp_workshop *shop, const struct appetite *appetites,
+                      const int *layers, int stages)
+{
+    double worst = 0;
+    for (int i = 0, layer = 0; i < stages; i++) {
+        double s = 0;
+        for (int end = layer + layers[i]; layer < end; layer++)
+            s += appetites[i].seconds[shop->cost->profile->layers[layer]];
+        worst = s > worst ? s : worst;
+    }
+    return worst;
+}
+
 /* Where no cut fits: by how much memory falls short at least, if that is closer than any try
  * before. The limits are widened until a cut fits; its fullest stage is what is short. */
 static void note_shortage(struct eth_hpp_workshop *shop, const struct eth_hpp_draft_group *group,
@@ -162,21 +176,31 @@ static int count_owners(const struct eth_hpp_draft *draft)
     return owners;
 }
 
+/* Do the workers of both stages take the same time for a layer? */
+static bool like_workers(const struct eth_hpp_draft_stage *a, const struct eth_hpp_draft_stage *b)
+{
+    return a->degree == b->degree && a->recompute == b->recompute &&
+           a->part_count == b->part_count &&
+           memcmp(a->parts, b->parts, (size_t)a->part_count * sizeof(a->parts[0])) == 0;
+}
+
 /* Speeds are compared on a layer of the middle, before the cuts are known. */
 static bool find_appetites(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
-                           const struct eth_hpp_draft_group *group, bool lean,
-                           struct appetite *appetites)
+                           const struct eth_hpp_draft_group *group, struct appetite *appetites)
 {
     int samples[ETH_HPP_DRAFT_WORKERS], middle = shop->cost->profile->layer_count / 2;
     double share = draft->sharded_optimizer ? 1.0 / count_owners(draft) : 1;
     for (int i = 0; i < group->stage_count; i++) {
         struct eth_hpp_draft_stage typical = group->stages[i];
+        if (i > 0 && like_workers(&group->stages[i], &group->stages[i - 1])) {
+            appetites[i] = appetites[i - 1];
+            continue;
+        }
         typical.layers = 1;
         if (eth_hpp_draft_workers(&typical) > ETH_HPP_DRAFT_WORKERS ||
             !eth_hpp_draft_split(shop, &typical, middle, group->micro_batch, samples))
             return false;
-        find_appetite(shop, &group->stages[i], samples, lean ? 1 : group->stage_count - i, share,
-                      &appetites[i]);
+        find_appetite(shop, &group->stages[i], samples, share, &appetites[i]);
     }
     return true;
 }
@@ -189,10 +213,12 @@ bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *
     int layers[ETH_HPP_DRAFT_STAGES], best[ETH_HPP_DRAFT_STAGES], stages = group->stage_count;
     if (stages > shop->cost->profile->layer_count)
         return false;
+    if (!find_appetites(shop, draft, group, appetites))
+        return false;
     for (int lean = 0; lean < 2; lean++) { /* with 1F1B's micro-batches in flight, else with one */
         double high = 0, low = 0;
-        if (!find_appetites(shop, draft, group, lean, appetites))
-            return false;
+        for (int i = 0; i < stages; i++)
+            appetites[i].live = lean ? 1 : stages - i;
         for (int i = 0; i < stages; i++)
             for (int k = 0; k < shop->cost->profile->kind_count; k++)
                 high += appetites[i].seconds[k] * shop->cost->profile->layer_count;
@@ -201,11 +227,12 @@ bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *
                 note_shortage(shop, group, appetites, high);
             continue;
         }
+        high = slowest(shop, appetites, best, stages);
         for (int turn = 0; turn < 30 && high - low > 1e-4 * high; turn++) {
             double middle = (low + high) / 2;
             if (cut_within(shop, group, appetites, middle, layers)) {
-                high = middle;
                 memcpy(best, layers, (size_t)stages * sizeof(*best));
+                high = slowest(shop, appetites, best, stages);
             } else {
                 low = middle;
             }

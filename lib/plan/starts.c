@@ -146,9 +146,9 @@ static void offer_partition(struct eth_hpp_workshop *shop, struct eth_hpp_candid
                 draft->groups[b] =
                     *all->classes[partition->masks[b]].kept[b == other ? choice : 0].group;
             for (int way = 0; way < 4; way++) { /* optimizer and placement */
-                draft->sharded_optimizer = way & 1;
+                draft->sharded_optimizer = way & 2;
                 for (int b = 0; b < partition->blocks; b++)
-                    draft->groups[b].by_stage = way & 2;
+                    draft->groups[b].by_stage = way & 1;
                 if (!draft->sharded_optimizer || !shop->options->no_sharded)
                     eth_hpp_candidates_offer(candidates, shop, draft,
                                              index * CHOICES + other * ETH_HPP_CLASSES_KEPT +
