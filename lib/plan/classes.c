@@ -111,29 +111,36 @@ static int find_options(const struct eth_hpp_workshop *shop, int pool, int repli
     return count;
 }
 
-static double worst_kept(const struct eth_hpp_classes *classes)
+/* Seconds a sample of a class that has `part` of them, its sums included. */
+static double total(const struct eth_hpp_classes *classes, int i, double part)
 {
-    return classes->count < ETH_HPP_CLASSES_KEPT
-               ? INFINITY
-               : classes->kept[ETH_HPP_CLASSES_KEPT - 1].s_per_sample;
+    return classes->kept[i].s_per_sample + classes->kept[i].sync_s / part;
+}
+
+static double worst_kept(const struct eth_hpp_classes *classes, double part)
+{
+    return classes->count < ETH_HPP_CLASSES_KEPT ? INFINITY
+                                                 : total(classes, ETH_HPP_CLASSES_KEPT - 1, part);
 }
 
 static void keep_class(struct eth_hpp_classes *classes, const struct eth_hpp_draft_group *group,
-                       double s_per_sample)
+                       double s_per_sample, double sync_s, double part)
 {
     int at = 0;
+    double s = s_per_sample + sync_s / part;
     while (at < classes->count && classes->kept[at].group->stage_count != group->stage_count)
         at++; /* one of each depth */
     if (at == ETH_HPP_CLASSES_KEPT)
         at--;
     if (at == classes->count)
         classes->kept[classes->count++].s_per_sample = INFINITY;
-    if (s_per_sample >= classes->kept[at].s_per_sample)
+    if (s >= total(classes, at, part))
         return;
     struct eth_hpp_draft_group *memory = classes->kept[at].group;
-    for (; at > 0 && classes->kept[at - 1].s_per_sample > s_per_sample; at--)
+    for (; at > 0 && total(classes, at - 1, part) > s; at--)
         classes->kept[at] = classes->kept[at - 1];
     classes->kept[at].s_per_sample = s_per_sample;
+    classes->kept[at].sync_s = sync_s;
     classes->kept[at].group = memory;
     *memory = *group;
 }
@@ -144,6 +151,7 @@ struct chain {
     int option_count[ETH_HPP_CLASSES_POOLS];
     struct option options[ETH_HPP_CLASSES_POOLS][OPTIONS_KEPT];
     double part; /* of the batch, in samples */
+    bool alone;  /* the class has all pools */
 };
 
 static bool set_stages(const struct chain *chain, int choice, bool recompute,
@@ -167,6 +175,29 @@ static bool set_stages(const struct chain *chain, int choice, bool recompute,
     return true;
 }
 
+/* Seconds in which the network of the fullest node sums a stage's gradients at least, where its
+ * like workers of all pipelines do not stand on one node. `alone`: there are no other classes. */
+static double least_sync_s(const struct eth_hpp_workshop *shop,
+                           const struct eth_hpp_draft_group *group, bool alone)
+{
+    const struct eth_hpp_cost *cost = shop->cost;
+    double worst = 0;
+    for (int s = 0, first = 0; s < group->stage_count; first += group->stages[s++].layers) {
+        const struct eth_hpp_draft_stage *stage = &group->stages[s];
+        const struct eth_hpp_pool *pool = &shop->pools.pools[stage->parts[0].pool];
+        int workers = group->replicas * stage->parts[0].workers;
+        if (alone && workers * cost->degree[stage->degree] <= pool->per_node)
+            continue;
+        double bytes = 0;
+        for (int k = 0; k < cost->profile->kind_count; k++)
+            bytes += eth_hpp_cost_count(cost, k, first, first + stage->layers) *
+                     cost->profile->kinds[k].gradient_bytes;
+        double sync_s = 2 * bytes / cost->cluster->nodes[pool->nodes[0]].inter_bandwidth;
+        worst = sync_s > worst ? sync_s : worst;
+    }
+    return worst;
+}
+
 /* Tries all combinations of the pools' options for pipelines of this number and micro-batch. */
 static void try_chain(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft,
                       const struct chain *chain, struct eth_hpp_classes *classes)
@@ -178,20 +209,24 @@ static void try_chain(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft
     for (int i = 0; i < chain->pools; i++)
         combinations *= chain->option_count[i];
     for (int c = 0; c < combinations; c++) {
-        double layers_per_s, beat_s;
+        double layers_per_s, beat_s = 0;
         bool fits = set_stages(chain, c, false, group, &layers_per_s);
         if (!fits || group->stage_count > layers)
             continue;
         double beats = rounds + group->stage_count - 1;
-        if (beats * layers / layers_per_s / chain->part >= worst_kept(classes))
+        if (beats * layers / layers_per_s / chain->part >= worst_kept(classes, chain->part))
             continue; /* no cut can be better than a perfect one */
-        fits = eth_hpp_draft_balance(shop, draft, 0, &beat_s);
-        if (!fits && !shop->options->no_recompute) {
-            set_stages(chain, c, true, group, &layers_per_s);
+        /* Recompute takes a third more: where memory costs no more than that, it cannot pay. */
+        double bearable_s = 4.0 / 3 * layers / layers_per_s;
+        for (int recompute = 0; recompute < 2; recompute++) {
+            if (recompute && (shop->options->no_recompute || (fits && beat_s <= bearable_s)))
+                break;
+            set_stages(chain, c, recompute, group, &layers_per_s);
             fits = eth_hpp_draft_balance(shop, draft, 0, &beat_s);
+            if (fits)
+                keep_class(classes, group, beats * beat_s / chain->part,
+                           least_sync_s(shop, group, chain->alone), chain->part);
         }
-        if (fits)
-            keep_class(classes, group, beats * beat_s / chain->part);
     }
 }
 
@@ -208,7 +243,7 @@ static bool can_deal(const struct eth_hpp_workshop *shop, int replicas, int micr
 void eth_hpp_classes_find(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, unsigned mask,
                           double part, struct eth_hpp_classes *classes)
 {
-    struct chain chain = {.part = part};
+    struct chain chain = {.part = part, .alone = mask == (1u << shop->pools.count) - 1};
     struct eth_hpp_draft_group *group = &draft->groups[0];
     int pools = __builtin_popcount(mask); /* at most 27 combinations are tried */
     int options = pools <= 3 ? 3 : pools == 4 ? 2 : 1;

@@ -11,7 +11,8 @@ enum { ETH_HPP_CLASSES_POOLS = 6, ETH_HPP_CLASSES_KEPT = 4 };
 struct eth_hpp_classes {
     int count;
     struct {
-        double s_per_sample;
+        double s_per_sample; /* of the computation */
+        double sync_s;       /* of the sums, at least */
         struct eth_hpp_draft_group *group;
     } kept[ETH_HPP_CLASSES_KEPT];
 };

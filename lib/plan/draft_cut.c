@@ -205,6 +205,34 @@ static bool find_appetites(const struct eth_hpp_workshop *shop, const struct eth
     return true;
 }
 
+/* The beat of a cut whose memory does not hold 1F1B's micro-batches: stages then wait for each
+ * other's round trips. */
+static double lean_beat_s(const struct eth_hpp_workshop *shop,
+                          const struct eth_hpp_draft_group *group, const struct appetite *appetites,
+                          const int *layers)
+{
+    struct eth_hpp_stage_run runs[ETH_HPP_DRAFT_STAGES] = {0};
+    int stages = group->stage_count, before = stages;
+    for (int i = 0, layer = 0; i < stages; i++) {
+        struct appetite more = appetites[i];
+        struct filling filling = {0};
+        for (int end = layer + layers[i]; layer < end; layer++) {
+            take_layer(shop->cost, &group->stages[i], layer, &filling);
+            runs[i].backward_s += more.seconds[shop->cost->profile->layers[layer]];
+        }
+        before = before < stages - i ? before : stages - i;
+        while (more.live < before) {
+            more.live++;
+            if (!fits_memory(shop, &more, &filling.memory))
+                break;
+            runs[i].in_flight = more.live;
+        }
+        runs[i].in_flight = runs[i].in_flight > 0 ? runs[i].in_flight : 1;
+        before = runs[i].in_flight;
+    }
+    return eth_hpp_pipeline_find_pace(runs, stages, 4 * stages).beat_s;
+}
+
 bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, int index,
                            double *beat_s)
 {
@@ -240,7 +268,7 @@ bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *
         for (int i = 0; i < stages; i++)
             group->stages[i].layers = best[i];
         if (beat_s != NULL)
-            *beat_s = high;
+            *beat_s = lean ? lean_beat_s(shop, group, appetites, best) : high;
         return true;
     }
     return false;

@@ -84,8 +84,22 @@ bool eth_hpp_evaluator_prepare(struct eth_hpp_evaluator *evaluator,
            eth_hpp_sums_prepare(evaluator->sums, evaluator->cost, layout);
 }
 
-/* Pipelines with many more micro-batches than this a stage are in step with their slowest part. */
-enum { SETTLED = 16 };
+/* Takes a pipeline to end after its longest chain of waits, with a drain that nothing holds up. */
+static void reckon(struct eth_hpp_stage_run *runs, int stages, int micro_batches)
+{
+    double end = eth_hpp_pipeline_find_pace(runs, stages, micro_batches).least_s;
+    for (int i = stages - 1; i >= 0; i--) {
+        double drain = 0;
+        for (int j = 0; j < i; j++)
+            drain += runs[j].backward_s + runs[j].transfer_s;
+        runs[i].last_end_s = end - drain;
+        runs[i].last_start_s = end - drain - runs[i].backward_s;
+    }
+}
+
+/* Pipelines with many more micro-batches than this a stage are in step with their slowest part;
+ * where even that is more computations than COSTLY, they are reckoned. */
+enum { SETTLED = 16, COSTLY = 2048 };
 
 /* Runs a pipeline; one of very many micro-batches is run with fewer, and the rest goes by at its
  * beat. */
@@ -98,6 +112,10 @@ static enum eth_hpp_status run(struct eth_hpp_evaluator *evaluator,
     double end;
     if (!evaluator->extrapolate || n <= settled)
         settled = n;
+    if (evaluator->extrapolate && settled * stages > COSTLY) {
+        reckon(runs, stages, n);
+        return ETH_HPP_OK;
+    }
     enum eth_hpp_status status = eth_hpp_pipeline_run(
         runs, stages, settled, evaluator->blocking_transfers, &evaluator->pipeline, &end, err);
     if (status != ETH_HPP_OK || settled == n)

@@ -93,17 +93,20 @@ static double worth(const struct eth_hpp_candidates *candidates)
 struct partitions {
     int count;
     struct partition {
-        double samples_per_s;
+        double samples_per_s, sync_s;
+        double step_s; /* of the computation and the longest sums */
         int blocks;
         unsigned masks[ETH_HPP_CLASSES_POOLS];
     } list[PARTITIONS_MAX];
     const struct eth_hpp_classes *classes; /* [mask] */
+    int global_batch;
 };
 
 /* Each pool in turn stays idle or joins a block with some of the later ones. */
 static void list_partitions(struct partitions *all, struct partition *now, unsigned left)
 {
     if (left == 0) {
+        now->step_s = all->global_batch / now->samples_per_s + now->sync_s;
         if (now->blocks > 0 && all->count < PARTITIONS_MAX)
             all->list[all->count++] = *now;
         return;
@@ -112,11 +115,12 @@ static void list_partitions(struct partitions *all, struct partition *now, unsig
     for (unsigned with = others;; with = (with - 1) & others) {
         const struct eth_hpp_classes *classes = &all->classes[lowest | with];
         if (classes->count > 0) {
+            struct partition before = *now;
             now->masks[now->blocks++] = lowest | with;
             now->samples_per_s += 1 / classes->kept[0].s_per_sample;
+            now->sync_s = fmax(now->sync_s, classes->kept[0].sync_s);
             list_partitions(all, now, others ^ with);
-            now->samples_per_s -= 1 / classes->kept[0].s_per_sample;
-            now->blocks--;
+            *now = before;
         }
         if (with == 0)
             break;
@@ -127,8 +131,8 @@ static void list_partitions(struct partitions *all, struct partition *now, unsig
 static int compare_partitions(const void *a, const void *b)
 {
     const struct partition *x = a, *y = b;
-    if (x->samples_per_s != y->samples_per_s)
-        return x->samples_per_s > y->samples_per_s ? -1 : 1;
+    if (x->step_s != y->step_s)
+        return x->step_s < y->step_s ? -1 : 1;
     return memcmp(x->masks, y->masks, sizeof(x->masks));
 }
 
@@ -193,6 +197,7 @@ static void try_partitions(struct eth_hpp_workshop *shop, struct eth_hpp_candida
         }
     }
     all->classes = classes;
+    all->global_batch = shop->options->global_batch;
     struct partition none = {0};
     list_partitions(all, &none, (unsigned)masks - 1);
     qsort(all->list, (size_t)all->count, sizeof(all->list[0]), compare_partitions);
