@@ -209,7 +209,7 @@ static void try_chain(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft
     for (int i = 0; i < chain->pools; i++)
         combinations *= chain->option_count[i];
     for (int c = 0; c < combinations; c++) {
-        double layers_per_s, beat_s = 0;
+        double layers_per_s, beat_s;
         bool fits = set_stages(chain, c, false, group, &layers_per_s);
         if (!fits || group->stage_count > layers)
             continue;
@@ -222,6 +222,7 @@ static void try_chain(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft
             if (recompute && (shop->options->no_recompute || (fits && beat_s <= bearable_s)))
                 break;
             set_stages(chain, c, recompute, group, &layers_per_s);
+            beat_s = worst_kept(classes, chain->part) * chain->part / beats;
             fits = eth_hpp_draft_balance(shop, draft, 0, &beat_s);
             if (fits)
                 keep_class(classes, group, beats * beat_s / chain->part,

@@ -90,8 +90,9 @@ enum eth_hpp_draft_fault eth_hpp_draft_lay(struct eth_hpp_workshop *shop,
                                            const struct eth_hpp_draft *draft);
 
 /* Cuts the layers of the draft's group anew so that its slowest stage is as fast as memory allows.
- * *beat_s (may be NULL) becomes the seconds of a micro-batch, hand-overs left out. False where no
- * cut fits, which leaves the group as it was. */
+ * *beat_s (may be NULL) is the longest beat of use, INFINITY where any is, and becomes the seconds
+ * of a micro-batch, hand-overs left out. False where no cut fits, which leaves the group as it was.
+ */
 bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, int group,
                            double *beat_s);
 

@@ -205,6 +205,22 @@ static bool find_appetites(const struct eth_hpp_workshop *shop, const struct eth
     return true;
 }
 
+/* The beat if layers could be cut at any place and memory were no matter. */
+static double perfect_s(const struct eth_hpp_workshop *shop, const struct appetite *appetites,
+                        int stages)
+{
+    const struct eth_hpp_cost *cost = shop->cost;
+    double rate = 0;
+    for (int i = 0; i < stages; i++) {
+        double s = 0;
+        for (int k = 0; k < cost->profile->kind_count; k++)
+            s += appetites[i].seconds[k] *
+                 eth_hpp_cost_count(cost, k, 0, cost->profile->layer_count);
+        rate += 1 / s;
+    }
+    return 1 / rate;
+}
+
 /* The beat of a cut whose memory does not hold 1F1B's micro-batches: stages then wait for each
  * other's round trips. */
 static double lean_beat_s(const struct eth_hpp_workshop *shop,
@@ -250,20 +266,22 @@ bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *
         for (int i = 0; i < stages; i++)
             for (int k = 0; k < shop->cost->profile->kind_count; k++)
                 high += appetites[i].seconds[k] * shop->cost->profile->layer_count;
-        if (!cut_within(shop, group, appetites, high, best)) {
-            if (lean)
+        bool limited = beat_s != NULL && *beat_s < high;
+        if (!cut_within(shop, group, appetites, limited ? *beat_s : high, best)) {
+            if (lean && !limited)
                 note_shortage(shop, group, appetites, high);
             continue;
         }
         high = slowest(shop, appetites, best, stages);
-        for (int turn = 0; turn < 30 && high - low > 1e-4 * high; turn++) {
-            double middle = (low + high) / 2;
+        double middle = 0.9 * perfect_s(shop, appetites, stages); /* seldom within reach */
+        for (int turn = 0; turn < 30 && high - low > 1e-3 * high; turn++) {
             if (cut_within(shop, group, appetites, middle, layers)) {
                 memcpy(best, layers, (size_t)stages * sizeof(*best));
                 high = slowest(shop, appetites, best, stages);
             } else {
                 low = middle;
             }
+            middle = (low + high) / 2;
         }
         for (int i = 0; i < stages; i++)
             group->stages[i].layers = best[i];

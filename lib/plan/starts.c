@@ -63,7 +63,7 @@ static void try_group(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *
     const struct eth_hpp_solver_options *options = shop->options;
     for (int try = 0; try < 4; try++) {
         bool recompute = try & 1, sharded = try & 2;
-        double beat_s;
+        double beat_s = INFINITY;
         if ((recompute && options->no_recompute) || (sharded && options->no_sharded))
             continue;
         draft->sharded_optimizer = sharded;
