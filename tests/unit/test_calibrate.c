@@ -373,7 +373,7 @@ static void an_emulated_device_takes_its_emulated_time_and_is_cached(void **stat
     assert_true(again.times[1][ETH_HPP_KIND_DECODER].forward_s == measured); /* not measured anew */
     /* A given plan may need more than was measured. */
     assert_int_equal(calibrate(model, 3, 2, ETH_HPP_CALIBRATE_AUTO, &again, &err), ETH_HPP_OK);
-    assert_int_equal(again.points, 3);
+    assert_true(again.samples[again.points - 1] >= 3);
     ranks[0].gpu.index = 1; /* another GPU may be slower: nothing is taken over */
     assert_int_equal(calibrate(model, 1, 1, ETH_HPP_CALIBRATE_AUTO, &again, &err), ETH_HPP_OK);
     assert_int_equal(again.points, 1);

@@ -278,7 +278,7 @@ static void leave_and_end(char *path, size_t size)
 static void runs_do_not_share_a_plan_and_those_that_ended_leave_none(void **state)
 {
     (void)state;
-    char base[] = "test_launch.XXXXXX", mine[1024], others[1024], command[64];
+    char base[] = "test_launch.XXXXXX", mine[1024] = "", others[1024] = "", command[64];
     struct eth_hpp_error err;
     assert_non_null(mkdtemp(base));
     setenv("TMPDIR", base, 1);
