@@ -17,7 +17,9 @@
 static const int64_t tries_of[] = {[ETH_HPP_EFFORT_QUICK] = 1000,
                                    [ETH_HPP_EFFORT_DEFAULT] = 30000,
                                    [ETH_HPP_EFFORT_THOROUGH] = 600000};
-enum { ANNEALED = 8 }; /* candidates at first */
+/* Candidates at first: a few tries only get anywhere if they all go to one. */
+static const int annealed_of[] = {
+    [ETH_HPP_EFFORT_QUICK] = 1, [ETH_HPP_EFFORT_DEFAULT] = 8, [ETH_HPP_EFFORT_THOROUGH] = 8};
 
 /* ---- search ---- */
 
@@ -47,7 +49,10 @@ static void improve(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *ca
     int gpus = shop->cost->cluster->gpu_count, rounds = 1;
     if (gpus > 64)
         tries = tries * 64 / gpus;
-    int count = candidates->count < ANNEALED ? candidates->count : ANNEALED;
+    else if (gpus <= 16 && shop->options->effort == ETH_HPP_EFFORT_QUICK)
+        tries *= 2; /* the starts take less of the time there */
+    int count = annealed_of[shop->options->effort];
+    count = candidates->count < count ? candidates->count : count;
     while (1 << (rounds - 1) < count)
         rounds++;
     for (uint64_t seed = 1; count > 0; count = count > 1 ? (count + 1) / 2 : 0) {
