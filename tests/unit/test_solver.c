@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "plan/pipeline.h"
 #include "plan/report.h"
 #include "plan/simulate.h"
 #include "plan/solver.h"
@@ -284,9 +285,43 @@ static void the_table_names_what_matters(void **state)
     fixture_close(&f);
 }
 
+/* Rounds take an advance of 1 to 5 micro-batches, so that 60 more are whole rounds of any. */
+static void the_reckoned_pace_of_a_pipeline_is_the_one_it_runs_at(void **state)
+{
+    (void)state;
+    enum { STAGES = 5, SETTLED = 300, MORE = 60 };
+    random_state = 7;
+    struct eth_hpp_pipeline_scratch scratch = {0};
+    struct eth_hpp_error err = {0};
+    for (int i = 0; i < 200; i++) {
+        struct eth_hpp_stage_run runs[STAGES] = {0};
+        int stages = 1 + pick(STAGES), in_flight = stages;
+        double ends[2];
+        for (int s = 0; s < stages; s++) {
+            int most = in_flight < stages - s ? in_flight : stages - s;
+            in_flight = 1 + pick(most);
+            runs[s] = (struct eth_hpp_stage_run){.forward_s = 1 + pick(9),
+                                                 .backward_s = 1 + pick(9),
+                                                 .transfer_s = s + 1 < stages ? pick(9) : 0,
+                                                 .in_flight = in_flight};
+        }
+        for (int k = 0; k < 2; k++)
+            must(eth_hpp_pipeline_run(runs, stages, SETTLED + k * MORE, false, &scratch, &ends[k],
+                                      &err),
+                 &err);
+        struct eth_hpp_pipeline_pace pace =
+            eth_hpp_pipeline_find_pace(runs, stages, SETTLED + MORE);
+        assert_true(fabs((ends[1] - ends[0]) / MORE - pace.beat_s) < 1e-9);
+        assert_true(pace.least_s <= ends[1] + 1e-9);
+        assert_true(pace.least_s >= 0.9 * ends[1]);
+    }
+    eth_hpp_pipeline_scratch_free(&scratch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_reckoned_pace_of_a_pipeline_is_the_one_it_runs_at),
         cmocka_unit_test(unlike_gpus_beat_even_and_layer_balanced_plans),
         cmocka_unit_test(a_small_batch_is_planned_on_many_gpus),
         cmocka_unit_test(a_margin_that_leaves_no_memory_is_named),
