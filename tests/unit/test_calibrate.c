@@ -229,8 +229,10 @@ static void links_that_a_site_states_are_those_of_the_jobs_nodes(void **state)
     char folder[] = "test_site.XXXXXX", path[64];
     struct eth_hpp_error err;
     int *rank_of;
-    if (geteuid() != 0)
-        skip(); /* only root can make a file that is accepted */
+    if (geteuid() != 0) {
+        print_message("# skipped: only root can make a file that is accepted\n");
+        skip();
+    }
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/site.json", folder);
     assert_int_equal(eth_hpp_file_write(path, text, strlen(text), 0644, &err), ETH_HPP_OK);

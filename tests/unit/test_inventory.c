@@ -213,8 +213,10 @@ static void a_missing_driver_is_no_error(void **state)
     struct eth_hpp_inventory inventory = {.source = "none"};
     struct eth_hpp_error err;
     void *real = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_NOLOAD);
-    if (real != NULL || access("/proc/driver/nvidia", F_OK) == 0)
-        skip(); /* this machine has a driver */
+    if (real != NULL || access("/proc/driver/nvidia", F_OK) == 0) {
+        print_message("# skipped: this machine has a driver\n");
+        skip();
+    }
     assert_int_equal(eth_hpp_nvml_collect(&inventory, &err), ETH_HPP_OK);
     assert_non_null(strstr(inventory.why_empty, "no NVIDIA driver"));
     eth_hpp_inventory_free(&inventory);
@@ -438,8 +440,10 @@ static void a_site_file_that_others_can_write_is_refused(void **state)
     char folder[] = "test_site.XXXXXX", path[64];
     struct eth_hpp_site_node site;
     struct eth_hpp_error err;
-    if (geteuid() != 0)
-        skip(); /* only root can make a file that is accepted */
+    if (geteuid() != 0) {
+        print_message("# skipped: only root can make a file that is accepted\n");
+        skip();
+    }
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/site.json", folder);
     assert_int_equal(eth_hpp_file_write(path, text, strlen(text), 0644, &err), ETH_HPP_OK);
