@@ -44,7 +44,7 @@ on_cluster_het() { # SECONDS COMMAND...
 		on_cluster timeout --kill-after=1 "$limit" "$@" >"$BATS_TEST_TMPDIR/het.out" 2>&1 || status=$?
 		[ $status -eq 137 ] || break
 		echo "# try $try of a heterogeneous srun hung" >&3
-		cancel_all_jobs
+		cancel_all_jobs >&3 2>&1 # not among the output of the run that counts
 	done
 	cat "$BATS_TEST_TMPDIR/het.out"
 	return $status
@@ -78,8 +78,9 @@ cluster_is_idle() {
 	[ -z "$(on_cluster squeue -h)" ] && [ "$(on_cluster sinfo -h -p all -o %T)" = idle ]
 }
 
+# By their numbers: of several --state scancel heeds the last alone.
 cancel_all_jobs() {
-	on_cluster scancel --state=RUNNING --state=PENDING
+	on_cluster sh -c 'squeue -h -o %A | xargs -r scancel' || true # some may end meanwhile
 	wait_until 30 cluster_is_idle
 }
 
