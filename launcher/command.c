@@ -9,11 +9,10 @@
 
 #include "base/log.h"
 
-void eth_hpp_command_help(const char *name, const char *arguments, const char *what,
-                          const struct eth_hpp_option *table, size_t count)
+static void print_help(const struct eth_hpp_command *command, const struct eth_hpp_option_set *set)
 {
-    printf("usage: eth-hpp %s %s\n\n%s\n\n", name, arguments, what);
-    eth_hpp_option_print(table, count, stdout);
+    printf("usage: eth-hpp %s %s\n\n%s\n\n", command->name, command->arguments, command->what);
+    eth_hpp_option_print(set, stdout);
 }
 
 int eth_hpp_command_failed(const struct eth_hpp_error *err)
@@ -55,8 +54,7 @@ static enum eth_hpp_status run(const struct eth_hpp_command *command,
     if (status != ETH_HPP_OK)
         return status;
     if (help) {
-        eth_hpp_command_help(command->name, command->arguments, command->what, command->table,
-                             command->count);
+        print_help(command, set);
         return ETH_HPP_OK;
     }
     return command->run(set, argc - rest - 1, argv + rest + 1, err);

@@ -15,13 +15,10 @@ int eth_hpp_command_profile(int argc, char **argv);
 int eth_hpp_command_show(int argc, char **argv);
 int eth_hpp_command_train(int argc, char **argv);
 
-/* Prints "usage: eth-hpp NAME ARGUMENTS", what it does, and its options. */
-void eth_hpp_command_help(const char *name, const char *arguments, const char *what,
-                          const struct eth_hpp_option *table, size_t count);
-
-/* A subcommand that is described by its table of options. */
+/* A subcommand that is described by its table of options. --help prints "usage: eth-hpp NAME
+ * ARGUMENTS", what it does, and its options. */
 struct eth_hpp_command {
-    const char *name, *arguments, *what; /* as for eth_hpp_command_help */
+    const char *name, *arguments, *what;
     const struct eth_hpp_option *table;
     size_t count;
     bool environment; /* ETH_HPP_* variables count too */

@@ -21,6 +21,7 @@ liblauncher_la_SOURCES = \
 	launcher/launch_rounds.c \
 	launcher/node.c launcher/node.h \
 	launcher/plan.c \
+	launcher/planning.c launcher/planning.h \
 	launcher/profile.c \
 	launcher/show.c \
 	launcher/simulate.c \

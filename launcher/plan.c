@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "launcher/planning.h"
 #include "plan/derive.h"
 #include "plan/report.h"
 #include "plan/solver.h"
@@ -28,36 +29,14 @@ enum {
 };
 
 static const struct eth_hpp_option options[OPTIONS] = {
-    [CLUSTER] = {.name = "cluster",
-                 .kind = ETH_HPP_OPTION_FILE,
-                 .argument = "FILE",
-                 .help = "the cluster (eth-hpp-cluster)"},
-    [PROFILE] = {.name = "profile",
-                 .kind = ETH_HPP_OPTION_FILE,
-                 .argument = "FILE",
+    [CLUSTER] = {.like = &eth_hpp_planning_cluster},
+    [PROFILE] = {.like = &eth_hpp_planning_profile,
                  .help = "what layers cost (eth-hpp-profile); without it times are estimated"},
-    [MODEL] = {.name = "model",
-               .kind = ETH_HPP_OPTION_TEXT,
-               .argument = "MODEL",
+    [MODEL] = {.like = &eth_hpp_job_options[ETH_HPP_JOB_MODEL],
                .help = "a preset or a Hugging Face config.json, where there is no profile"},
-    [SEQ] = {.name = "seq",
-             .kind = ETH_HPP_OPTION_COUNT,
-             .argument = "N",
-             .help = "tokens of one sample (default: the model's context)",
-             .least = 1,
-             .most = 1 << 20},
-    [DTYPE] = {.name = "dtype",
-               .kind = ETH_HPP_OPTION_CHOICE,
-               .argument = "TYPE",
-               .help = "auto, bf16, fp16 or fp32",
-               .choices = "auto|bf16|fp16|fp32",
-               .fallback = "auto"},
-    [GLOBAL_BATCH] = {.name = "global-batch",
-                      .kind = ETH_HPP_OPTION_COUNT,
-                      .argument = "N",
-                      .help = "samples of one optimizer step (default: 8 per GPU)",
-                      .least = 1,
-                      .most = 1 << 24},
+    [SEQ] = {.like = &eth_hpp_job_options[ETH_HPP_JOB_SEQ]},
+    [DTYPE] = {.like = &eth_hpp_job_options[ETH_HPP_JOB_DTYPE]},
+    [GLOBAL_BATCH] = {.like = &eth_hpp_job_options[ETH_HPP_JOB_GLOBAL_BATCH]},
     [OUTPUT] = {.name = "output",
                 .kind = ETH_HPP_OPTION_FILE,
                 .argument = "FILE",

@@ -3,13 +3,12 @@
 
 #include <stdio.h>
 
+#include "launcher/planning.h"
 #include "plan/report.h"
 
 enum { CLUSTER, OPTIONS };
 static const struct eth_hpp_option options[OPTIONS] = {
-    [CLUSTER] = {.name = "cluster",
-                 .kind = ETH_HPP_OPTION_FILE,
-                 .argument = "FILE",
+    [CLUSTER] = {.like = &eth_hpp_planning_cluster,
                  .help = "the cluster (eth-hpp-cluster), to name the kinds of GPU"},
 };
 

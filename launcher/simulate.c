@@ -3,22 +3,14 @@
 
 #include <stdio.h>
 
+#include "launcher/planning.h"
 #include "plan/simulate.h"
 
 enum { CLUSTER, PROFILE, PLAN, BLOCKING, JSON, OPTIONS };
 static const struct eth_hpp_option options[OPTIONS] = {
-    [CLUSTER] = {.name = "cluster",
-                 .kind = ETH_HPP_OPTION_FILE,
-                 .argument = "FILE",
-                 .help = "the cluster (eth-hpp-cluster)"},
-    [PROFILE] = {.name = "profile",
-                 .kind = ETH_HPP_OPTION_FILE,
-                 .argument = "FILE",
-                 .help = "what layers cost (eth-hpp-profile)"},
-    [PLAN] = {.name = "plan",
-              .kind = ETH_HPP_OPTION_FILE,
-              .argument = "FILE",
-              .help = "the plan (eth-hpp-plan)"},
+    [CLUSTER] = {.like = &eth_hpp_planning_cluster},
+    [PROFILE] = {.like = &eth_hpp_planning_profile},
+    [PLAN] = {.like = &eth_hpp_job_options[ETH_HPP_JOB_PLAN], .help = "the plan (eth-hpp-plan)"},
     [BLOCKING] = {.name = "blocking-transfers",
                   .kind = ETH_HPP_OPTION_FLAG,
                   .help = "a sender waits for its transfer, as in trainers that do not overlap"},
@@ -75,7 +67,7 @@ static enum eth_hpp_status load(const struct eth_hpp_option_set *set,
 {
     for (int i = CLUSTER; i <= PLAN; i++)
         if (eth_hpp_option_text(set, (size_t)i) == NULL)
-            return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "--%s is needed", options[i].name);
+            return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "--%s is needed", set->table[i].name);
     enum eth_hpp_status status =
         eth_hpp_cluster_load(eth_hpp_option_text(set, CLUSTER), cluster, err);
     if (status == ETH_HPP_OK)

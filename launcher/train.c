@@ -37,22 +37,12 @@ static const struct eth_hpp_option options[OPTIONS] = {
               .kind = ETH_HPP_OPTION_FILE,
               .argument = "FILE",
               .help = "text, of which every byte is a token, or tokens in a .bin file"},
-    [MODEL] = {.name = "model",
-               .kind = ETH_HPP_OPTION_TEXT,
-               .argument = "MODEL",
+    [MODEL] = {.like = &eth_hpp_job_options[ETH_HPP_JOB_MODEL],
                .help = "preset or config.json of the family gpt2 (default: the plan's)"},
-    [GLOBAL_BATCH] = {.name = "global-batch",
-                      .kind = ETH_HPP_OPTION_COUNT,
-                      .argument = "N",
-                      .help = "samples of a step, where there is no plan yet",
-                      .least = 1,
-                      .most = 1 << 24},
-    [SEQ] = {.name = "seq",
-             .kind = ETH_HPP_OPTION_COUNT,
-             .argument = "N",
-             .help = "tokens of a sample, where there is no plan yet",
-             .least = 1,
-             .most = 1 << 20},
+    [GLOBAL_BATCH] = {.like = &eth_hpp_job_options[ETH_HPP_JOB_GLOBAL_BATCH],
+                      .help = "samples of a step, where there is no plan yet"},
+    [SEQ] = {.like = &eth_hpp_job_options[ETH_HPP_JOB_SEQ],
+             .help = "tokens of a sample, where there is no plan yet"},
     [STEPS] = {.name = "steps",
                .kind = ETH_HPP_OPTION_COUNT,
                .argument = "N",
@@ -135,7 +125,7 @@ static bool add_option(char **words, int *count, const struct eth_hpp_option_set
     const char *text = eth_hpp_option_text(set, (size_t)index);
     if (text == NULL)
         return true;
-    bool made = asprintf(&words[*count], "--%s=%s", options[index].name, text) >= 0;
+    bool made = asprintf(&words[*count], "--%s=%s", set->table[index].name, text) >= 0;
     *count += made;
     return made;
 }

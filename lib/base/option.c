@@ -109,22 +109,25 @@ enum eth_hpp_status eth_hpp_option_set_init(struct eth_hpp_option_set *set,
                                             const struct eth_hpp_option *table, size_t count,
                                             struct eth_hpp_error *err)
 {
-    struct eth_hpp_option_set made = {.table = table, .count = count};
+    struct eth_hpp_option_set made = {.count = count};
+    enum eth_hpp_status status = ETH_HPP_OK;
+    made.table = malloc(count * sizeof(*made.table));
     made.values = calloc(count, sizeof(*made.values));
-    if (made.values == NULL)
-        return eth_hpp_error_memory(err, "options");
-    for (size_t i = 0; i < count; i++) {
-        if (table[i].fallback == NULL)
-            continue;
-        enum eth_hpp_status status =
-            eth_hpp_option_assign(&made, i, table[i].fallback, ETH_HPP_FROM_DEFAULT, err);
-        if (status != ETH_HPP_OK) {
-            eth_hpp_option_set_free(&made);
-            return status;
-        }
+    if (made.table == NULL || made.values == NULL)
+        status = eth_hpp_error_memory(err, "options");
+    for (size_t i = 0; i < count && status == ETH_HPP_OK; i++) {
+        made.table[i] = table[i].like != NULL ? *table[i].like : table[i];
+        if (table[i].help != NULL)
+            made.table[i].help = table[i].help;
+        if (made.table[i].fallback != NULL)
+            status =
+                eth_hpp_option_assign(&made, i, made.table[i].fallback, ETH_HPP_FROM_DEFAULT, err);
     }
-    *set = made;
-    return ETH_HPP_OK;
+    if (status == ETH_HPP_OK)
+        *set = made;
+    else
+        eth_hpp_option_set_free(&made);
+    return status;
 }
 
 void eth_hpp_option_set_free(struct eth_hpp_option_set *set)
@@ -132,6 +135,7 @@ void eth_hpp_option_set_free(struct eth_hpp_option_set *set)
     for (size_t i = 0; set->values != NULL && i < set->count; i++)
         free(set->values[i].text);
     free(set->values);
+    free(set->table);
     *set = (struct eth_hpp_option_set){0};
 }
 
@@ -270,16 +274,16 @@ enum eth_hpp_status eth_hpp_option_parse(struct eth_hpp_option_set *set, int arg
     return ETH_HPP_OK;
 }
 
-void eth_hpp_option_print(const struct eth_hpp_option *table, size_t count, FILE *out)
+void eth_hpp_option_print(const struct eth_hpp_option_set *set, FILE *out)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < set->count; i++) {
+        const struct eth_hpp_option *option = &set->table[i];
         char left[64];
-        snprintf(left, sizeof(left), "--%s%s%s", table[i].name,
-                 table[i].argument != NULL ? "=" : "",
-                 table[i].argument != NULL ? table[i].argument : "");
-        fprintf(out, "  %-26s %s", left, table[i].help);
-        if (table[i].fallback != NULL)
-            fprintf(out, " (default: %s)", table[i].fallback);
+        snprintf(left, sizeof(left), "--%s%s%s", option->name, option->argument != NULL ? "=" : "",
+                 option->argument != NULL ? option->argument : "");
+        fprintf(out, "  %-26s %s", left, option->help);
+        if (option->fallback != NULL)
+            fprintf(out, " (default: %s)", option->fallback);
         fputc('\n', out);
     }
 }

@@ -29,6 +29,9 @@ struct eth_hpp_option {
     double least, most;   /* COUNT and NUMBER */
     const char *choices;  /* CHOICE */
     const char *fallback; /* the default as text, or NULL for none */
+    /* The same option in another table: all but the help, where this one has its own, is taken from
+     * there. NULL: an option of its own. */
+    const struct eth_hpp_option *like;
 };
 
 enum eth_hpp_option_source {
@@ -44,14 +47,16 @@ struct eth_hpp_option_value {
     enum eth_hpp_option_source source;
 };
 
-/* A table and its values, index by index. */
+/* A table and its values, index by index. The table is the set's own copy, with nothing left to be
+ * taken from other tables. */
 struct eth_hpp_option_set {
-    const struct eth_hpp_option *table;
+    struct eth_hpp_option *table;
     size_t count;
     struct eth_hpp_option_value *values;
 };
 
-/* The options of a job, shared by the plugin, `launch` and `plan`. */
+/* The options of a job, which the plugin and `launch` have; other commands' are like some of them.
+ */
 enum eth_hpp_job_option {
     ETH_HPP_JOB_MODEL, /* srun: the argument of --eth-hpp itself */
     ETH_HPP_JOB_GLOBAL_BATCH,
@@ -97,8 +102,8 @@ void eth_hpp_option_environment_name(const struct eth_hpp_option *option, char *
 enum eth_hpp_status eth_hpp_option_parse(struct eth_hpp_option_set *set, int argc, char **argv,
                                          int *rest, bool *help, struct eth_hpp_error *err);
 
-/* Prints the options, one or two lines each, as --help shows them. */
-void eth_hpp_option_print(const struct eth_hpp_option *table, size_t count, FILE *out);
+/* Prints the options, a line each, as --help shows them. */
+void eth_hpp_option_print(const struct eth_hpp_option_set *set, FILE *out);
 
 /* Shorthands for reading. */
 const char *eth_hpp_option_text(const struct eth_hpp_option_set *set, size_t index);

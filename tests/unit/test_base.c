@@ -284,6 +284,27 @@ static void an_option_wins_over_the_environment_whatever_the_order(void **state)
     eth_hpp_option_set_free(&set);
 }
 
+static void an_option_like_another_differs_in_its_help_only(void **state)
+{
+    (void)state;
+    static const struct eth_hpp_option table[] = {
+        {.like = &eth_hpp_job_options[ETH_HPP_JOB_SEQ]},
+        {.like = &eth_hpp_job_options[ETH_HPP_JOB_DTYPE], .help = "of the numbers"}};
+    struct eth_hpp_option_set set;
+    struct eth_hpp_error err;
+    int rest;
+    bool help;
+    char *argv[] = {"--seq=0"};
+    assert_int_equal(eth_hpp_option_set_init(&set, table, 2, &err), ETH_HPP_OK);
+    assert_int_equal(eth_hpp_option_parse(&set, 1, argv, &rest, &help, &err), ETH_HPP_ERR_INPUT);
+    assert_non_null(strstr(err.text, "--seq: must be a whole number 1..1048576"));
+    assert_string_equal(set.table[0].help, eth_hpp_job_options[ETH_HPP_JOB_SEQ].help);
+    assert_string_equal(set.table[1].name, "dtype");
+    assert_string_equal(set.table[1].help, "of the numbers");
+    assert_string_equal(eth_hpp_option_text(&set, 1), "auto");
+    eth_hpp_option_set_free(&set);
+}
+
 /* ---- log ---- */
 
 static char last_line[4096];
@@ -333,6 +354,7 @@ int main(void)
         cmocka_unit_test(options_take_both_spellings_and_stop_at_the_command),
         cmocka_unit_test(bad_options_are_refused_with_the_reason),
         cmocka_unit_test(an_option_wins_over_the_environment_whatever_the_order),
+        cmocka_unit_test(an_option_like_another_differs_in_its_help_only),
         cmocka_unit_test(no_input_can_forge_a_log_line),
         cmocka_unit_test(errors_keep_their_status_through_prefixes),
     };
