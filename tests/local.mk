@@ -2,7 +2,6 @@
 EXTRA_DIST += \
 	tests/run \
 	tests/packages \
-	tests/bench/solver \
 	tests/cluster/cluster.bats \
 	tests/cluster/exchange.bats \
 	tests/cluster/failures.bats \

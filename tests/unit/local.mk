@@ -22,6 +22,11 @@ unit_tests += tests/unit/test_model
 tests_unit_test_model_SOURCES = tests/unit/test_model.c tests/unit/plan_fixtures.h
 tests_unit_test_model_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
+unit_tests += tests/unit/test_optimum
+tests_unit_test_optimum_SOURCES = tests/unit/test_optimum.c tests/unit/plan_fixtures.h \
+	$(bench_search)
+tests_unit_test_optimum_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
+
 unit_tests += tests/unit/test_plan_files
 tests_unit_test_plan_files_SOURCES = tests/unit/test_plan_files.c tests/unit/plan_fixtures.h
 tests_unit_test_plan_files_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
