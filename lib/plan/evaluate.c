@@ -116,6 +116,8 @@ static enum eth_hpp_status run(struct eth_hpp_evaluator *evaluator,
         reckon(runs, stages, n);
         return ETH_HPP_OK;
     }
+    evaluator->pipeline.observer = evaluator->observer;
+    evaluator->pipeline.first_stage = pipeline->first_stage;
     enum eth_hpp_status status = eth_hpp_pipeline_run(
         runs, stages, settled, evaluator->blocking_transfers, &evaluator->pipeline, &end, err);
     if (status != ETH_HPP_OK || settled == n)
@@ -126,6 +128,13 @@ static enum eth_hpp_status run(struct eth_hpp_evaluator *evaluator,
         runs[i].last_end_s += rest_s;
     }
     return ETH_HPP_OK;
+}
+
+/* What is computed from 0 on from now on begins at that time of the step. */
+static void observe_from(struct eth_hpp_evaluator *evaluator, double start_s)
+{
+    if (evaluator->observer != NULL)
+        evaluator->observer->offset_s = start_s;
 }
 
 enum eth_hpp_status eth_hpp_evaluate(struct eth_hpp_evaluator *evaluator,
@@ -141,7 +150,7 @@ enum eth_hpp_status eth_hpp_evaluate(struct eth_hpp_evaluator *evaluator,
         const struct eth_hpp_layout_pipeline *pipeline = &layout->pipelines[p];
         struct eth_hpp_stage_run *runs = evaluator->runs + pipeline->first_stage;
         time_stages(cost, layout, pipeline, orders, evaluator->runs);
-        if (!take_over(layout, p, evaluator->runs)) {
+        if (evaluator->observer != NULL || !take_over(layout, p, evaluator->runs)) {
             enum eth_hpp_status status = run(evaluator, pipeline, runs, err);
             if (status != ETH_HPP_OK)
                 return status;
@@ -154,14 +163,18 @@ enum eth_hpp_status eth_hpp_evaluate(struct eth_hpp_evaluator *evaluator,
         }
     }
     struct eth_hpp_sums *sums = evaluator->sums;
+    sums->observer = evaluator->observer;
     double sync =
         eth_hpp_sums_end(sums, cost, layout, evaluator->runs, layout->sharded_optimizer ? 1 : 2);
-    double gather = layout->sharded_optimizer ? eth_hpp_sums_gather_s(sums, cost, layout) : 0;
     out.network_s = eth_hpp_sums_network_s(sums, cost, layout);
-    out.optimizer_s = eth_hpp_sums_optimizer_s(sums, cost, layout);
     double end = out.compute_s;
     end = sync > end ? sync : end;
     end = out.network_s > end ? out.network_s : end;
+    observe_from(evaluator, end);
+    out.optimizer_s = eth_hpp_sums_optimizer_s(sums, cost, layout);
+    observe_from(evaluator, end + out.optimizer_s);
+    double gather = layout->sharded_optimizer ? eth_hpp_sums_gather_s(sums, cost, layout) : 0;
+    observe_from(evaluator, 0);
     out.exposed_sync_s = end - out.compute_s + gather;
     out.step_s = end + out.optimizer_s + gather;
     out.blocks = sums->layer_blocks;

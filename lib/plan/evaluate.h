@@ -22,6 +22,7 @@ struct eth_hpp_evaluator {
     const struct eth_hpp_cost *cost;
     bool blocking_transfers;
     bool extrapolate; /* long pipelines by their beat, which is all but exact: for searching */
+    struct eth_hpp_observer *observer; /* sees the step, or NULL; not with extrapolate */
     struct eth_hpp_pipeline_scratch pipeline;
     struct eth_hpp_stage_run *runs; /* [stage of the layout], after an evaluation */
     int run_room;

@@ -43,6 +43,8 @@ struct run {
     double *activation, *gradient; /* [stage][micro-batch] arrival, negative: not yet */
     double *clock, *activation_channel, *gradient_channel; /* [stage] when it is free */
     int *position;
+    const struct eth_hpp_observer *observer;
+    int first_stage;
 };
 
 static double later(double a, double b)
@@ -50,19 +52,43 @@ static double later(double a, double b)
     return a > b ? a : b;
 }
 
+static void tell(const struct run *r, enum eth_hpp_opcode opcode, int s, int m, double start,
+                 double end)
+{
+    eth_hpp_observer_tell(r->observer, (struct eth_hpp_span){.opcode = opcode,
+                                                             .stage = r->first_stage + s,
+                                                             .micro_batch = m,
+                                                             .block = -1,
+                                                             .start_s = start,
+                                                             .end_s = end});
+}
+
+/* Hands something over on a channel that is free from *channel on; returns when it has arrived. */
+static double hand_over(const struct run *r, enum eth_hpp_opcode opcode, int s, int m, double ready,
+                        double transfer_s, double *channel)
+{
+    double start = later(*channel, ready);
+    *channel = start + transfer_s;
+    tell(r, opcode, s, m, start, *channel);
+    return *channel;
+}
+
 static void forward(struct run *r, int s, int m)
 {
     struct eth_hpp_stage_run *stage = &r->stages[s];
-    double end = later(r->clock[s], r->activation[s * r->micro_batches + m]) + stage->forward_s;
+    double start = later(r->clock[s], r->activation[s * r->micro_batches + m]);
+    double end = start + stage->forward_s;
     r->clock[s] = end;
+    tell(r, ETH_HPP_FORWARD, s, m, start, end);
     if (s + 1 == r->stage_count) {
         r->gradient[s * r->micro_batches + m] = end;
         return;
     }
-    r->activation_channel[s] = later(r->activation_channel[s], end) + stage->transfer_s;
-    r->activation[(s + 1) * r->micro_batches + m] = r->activation_channel[s];
+    double arrival = hand_over(r, ETH_HPP_SEND_ACTIVATION, s, m, end, stage->transfer_s,
+                               &r->activation_channel[s]);
+    r->activation[(s + 1) * r->micro_batches + m] = arrival;
     if (r->blocking)
-        r->clock[s] = r->activation_channel[s];
+        r->clock[s] = arrival;
 }
 
 static void backward(struct run *r, int s, int m)
@@ -73,12 +99,14 @@ static void backward(struct run *r, int s, int m)
     r->clock[s] = end;
     stage->last_start_s = start;
     stage->last_end_s = end;
+    tell(r, ETH_HPP_BACKWARD, s, m, start, end);
     if (s == 0)
         return;
-    r->gradient_channel[s] = later(r->gradient_channel[s], end) + stage[-1].transfer_s;
-    r->gradient[(s - 1) * r->micro_batches + m] = r->gradient_channel[s];
+    double arrival = hand_over(r, ETH_HPP_SEND_GRADIENT, s, m, end, stage[-1].transfer_s,
+                               &r->gradient_channel[s]);
+    r->gradient[(s - 1) * r->micro_batches + m] = arrival;
     if (r->blocking)
-        r->clock[s] = r->gradient_channel[s];
+        r->clock[s] = arrival;
 }
 
 /* Runs a stage as far as its inputs have arrived; returns how many computations that were. */
@@ -118,7 +146,9 @@ static enum eth_hpp_status run_pipeline(struct eth_hpp_stage_run *stages, int st
                     .clock = scratch->clock,
                     .activation_channel = scratch->clock + stage_count,
                     .gradient_channel = scratch->clock + 2 * stage_count,
-                    .position = scratch->position};
+                    .position = scratch->position,
+                    .observer = scratch->observer,
+                    .first_stage = scratch->first_stage};
     for (size_t i = 0; i < 2 * cells; i++)
         scratch->arrivals[i] = -1;
     for (int m = 0; m < micro_batches; m++)

@@ -3,6 +3,7 @@
 #define ETH_HPP_PLAN_PIPELINE_H
 
 #include "base/error.h"
+#include "plan/observe.h"
 #include "plan/schedule.h"
 
 /* What a stage does and how it went. */
@@ -32,6 +33,8 @@ struct eth_hpp_pipeline_scratch {
     double *clock; /* clock, activation channel and gradient channel of each stage */
     size_t arrival_room;
     int stage_room;
+    const struct eth_hpp_observer *observer; /* of runs, or NULL */
+    int first_stage;                         /* what it calls the stage that comes first */
 };
 void eth_hpp_pipeline_scratch_free(struct eth_hpp_pipeline_scratch *scratch);
 

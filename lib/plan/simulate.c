@@ -190,8 +190,19 @@ enum eth_hpp_status eth_hpp_simulate(const struct eth_hpp_plan *plan,
                                      struct eth_hpp_simulation *simulation,
                                      struct eth_hpp_error *err)
 {
+    return eth_hpp_simulate_observed(plan, cluster, profile, blocking_transfers, NULL, simulation,
+                                     err);
+}
+
+enum eth_hpp_status
+eth_hpp_simulate_observed(const struct eth_hpp_plan *plan, const struct eth_hpp_cluster *cluster,
+                          const struct eth_hpp_profile *profile, bool blocking_transfers,
+                          struct eth_hpp_observer *observer, struct eth_hpp_simulation *simulation,
+                          struct eth_hpp_error *err)
+{
     struct eth_hpp_cost cost = {0};
-    struct eth_hpp_evaluator evaluator = {.cost = &cost, .blocking_transfers = blocking_transfers};
+    struct eth_hpp_evaluator evaluator = {
+        .cost = &cost, .blocking_transfers = blocking_transfers, .observer = observer};
     struct eth_hpp_layout layout = {0};
     struct eth_hpp_simulation made = {0};
     const struct eth_hpp_compute **orders = NULL;

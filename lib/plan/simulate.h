@@ -23,6 +23,12 @@ enum eth_hpp_status eth_hpp_simulate(const struct eth_hpp_plan *plan,
                                      const struct eth_hpp_profile *profile, bool blocking_transfers,
                                      struct eth_hpp_simulation *simulation,
                                      struct eth_hpp_error *err);
+/* The same, with every span of the step told to the observer. */
+enum eth_hpp_status
+eth_hpp_simulate_observed(const struct eth_hpp_plan *plan, const struct eth_hpp_cluster *cluster,
+                          const struct eth_hpp_profile *profile, bool blocking_transfers,
+                          struct eth_hpp_observer *observer, struct eth_hpp_simulation *simulation,
+                          struct eth_hpp_error *err);
 void eth_hpp_simulation_free(struct eth_hpp_simulation *simulation);
 
 #endif

@@ -223,22 +223,35 @@ static void reset(struct eth_hpp_sums *sums, const struct eth_hpp_cost *cost,
 /* A ring over k owners from `ready` on: rounds x ((k-1)/k x bytes / bandwidth + (k-1) x latency).
  * Returns its end, which becomes the time from which its owners and networks are free. */
 static double run_ring(struct eth_hpp_sums *sums, const struct eth_hpp_layout *layout,
-                       const struct eth_hpp_sum *block, int rounds, double ready)
+                       const struct eth_hpp_sum *block, enum eth_hpp_opcode opcode, int rounds,
+                       double ready)
 {
     int k = block->owners;
+    double start = ready;
     if (k > 1) {
         if (block->across)
             mark_nodes(sums, layout, block);
         for (int i = 0; block->across && i < sums->touched_count; i++)
             ready = larger(ready, sums->card_s[sums->touched[i]]);
+        start = ready;
         ready +=
             rounds * ((k - 1.0) / k * block->bytes / block->tensor_parallel / block->bandwidth +
                       (k - 1) * block->latency_s);
         for (int i = 0; block->across && i < sums->touched_count; i++)
             sums->card_s[sums->touched[i]] = ready;
     }
-    for (int o = 0; o < block->owner_stages; o++)
-        sums->free_s[sums->owner_list[block->first_owner + o]] = ready;
+    for (int o = 0; o < block->owner_stages; o++) {
+        int stage = sums->owner_list[block->first_owner + o];
+        sums->free_s[stage] = ready;
+        if (k > 1)
+            eth_hpp_observer_tell(sums->observer,
+                                  (struct eth_hpp_span){.opcode = opcode,
+                                                        .stage = stage,
+                                                        .micro_batch = -1,
+                                                        .block = (int)(block - sums->blocks),
+                                                        .start_s = start,
+                                                        .end_s = ready});
+    }
     return ready;
 }
 
@@ -276,7 +289,7 @@ double eth_hpp_sums_end(struct eth_hpp_sums *sums, const struct eth_hpp_cost *co
             ready = larger(ready, smaller(runs[s].last_end_s, runs[s].last_start_s + passed));
             ready = larger(ready, sums->free_s[s]);
         }
-        end = larger(end, run_ring(sums, layout, block, rounds, ready));
+        end = larger(end, run_ring(sums, layout, block, ETH_HPP_SYNC_BLOCK, rounds, ready));
     }
     return end;
 }
@@ -291,7 +304,7 @@ double eth_hpp_sums_gather_s(struct eth_hpp_sums *sums, const struct eth_hpp_cos
         double ready = 0;
         for (int o = 0; o < block->owner_stages; o++)
             ready = larger(ready, sums->free_s[sums->owner_list[block->first_owner + o]]);
-        end = larger(end, run_ring(sums, layout, block, 1, ready));
+        end = larger(end, run_ring(sums, layout, block, ETH_HPP_GATHER_BLOCK, 1, ready));
     }
     return end;
 }
@@ -356,10 +369,18 @@ double eth_hpp_sums_optimizer_s(const struct eth_hpp_sums *sums, const struct et
             if (owns(cost, stage, &sums->blocks[b]))
                 parameters += sums->blocks[b].parameters /
                               (layout->sharded_optimizer ? sums->blocks[b].owners : 1);
+        double update_s = 0;
         for (int w = 0; w < stage->worker_count; w++)
-            slowest = larger(
-                slowest, parameters / stage->tensor_parallel *
-                             cost->optimizer_s[layout->workers[stage->first_worker + w].device]);
+            update_s = larger(
+                update_s, parameters / stage->tensor_parallel *
+                              cost->optimizer_s[layout->workers[stage->first_worker + w].device]);
+        slowest = larger(slowest, update_s);
+        eth_hpp_observer_tell(sums->observer,
+                              (struct eth_hpp_span){.opcode = ETH_HPP_OPTIMIZER_STEP,
+                                                    .stage = s,
+                                                    .micro_batch = -1,
+                                                    .block = -1,
+                                                    .end_s = update_s});
     }
     return slowest;
 }

@@ -3,6 +3,7 @@
 #define ETH_HPP_PLAN_SUMS_H
 
 #include "plan/cost.h"
+#include "plan/observe.h"
 #include "plan/pipeline.h"
 
 /* Memory for one layout after the other; zeroed at the start. */
@@ -29,6 +30,7 @@ struct eth_hpp_sums {
     int *mark;                            /* [node] workers of the block at hand that stand there */
     int *touched, touched_count;          /* nodes with a mark */
     int *class_mark;                      /* [class] nodes of the block at hand */
+    const struct eth_hpp_observer *observer; /* of sums, gathers and updates, or NULL */
 };
 
 void eth_hpp_sums_free(struct eth_hpp_sums *sums);

@@ -67,6 +67,61 @@ static void two_stages_follow_1f1b(void **state)
     fixture_close(&f);
 }
 
+struct seen {
+    struct eth_hpp_span spans[64];
+    int count;
+};
+
+static void see(void *context, const struct eth_hpp_span *span)
+{
+    struct seen *seen = context;
+    assert_true(seen->count < 64);
+    seen->spans[seen->count++] = *span;
+}
+
+/* The number-th span of that kind on a stage, in the order in which it was told. */
+static const struct eth_hpp_span *find_span(const struct seen *seen, enum eth_hpp_opcode opcode,
+                                            int stage, int number)
+{
+    for (int i = 0; i < seen->count; i++)
+        if (seen->spans[i].opcode == opcode && seen->spans[i].stage == stage && number-- == 0)
+            return &seen->spans[i];
+    fail_msg("no such span");
+    return NULL;
+}
+
+static void assert_span(const struct eth_hpp_span *span, int number, double start_s, double end_s)
+{
+    assert_int_equal(span->micro_batch >= 0 ? span->micro_batch : span->block, number);
+    assert_near(span->start_s, start_s);
+    assert_near(span->end_s, end_s);
+}
+
+static void an_observer_sees_the_step_that_is_predicted(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct eth_hpp_simulation s;
+    struct eth_hpp_error err = {0};
+    struct seen seen = {.count = 0};
+    struct eth_hpp_observer observer = {.see = see, .context = &seen};
+    fixture_open(&f, CLUSTER, PROFILE, TWO_STAGES(""));
+    must(eth_hpp_simulate_observed(&f.plan, &f.cluster, &f.profile, false, &observer, &s, &err),
+         &err);
+    assert_span(find_span(&seen, ETH_HPP_SEND_ACTIVATION, 0, 0), 0, 2.1e-3, 2.2e-3);
+    assert_span(find_span(&seen, ETH_HPP_FORWARD, 1, 0), 0, 2.2e-3, 5.2e-3);
+    assert_span(find_span(&seen, ETH_HPP_SEND_GRADIENT, 1, 2), 2, 29.2e-3, 29.3e-3);
+    assert_span(find_span(&seen, ETH_HPP_BACKWARD, 0, 2), 2, 29.3e-3, 33.4e-3);
+    /* The tied tensor is the third block: both stages hold it, and its sum takes 4e6/1e10 s from
+     * when the embedding's backward is through. */
+    assert_span(find_span(&seen, ETH_HPP_SYNC_BLOCK, 1, 0), 2, 33.4e-3, 33.8e-3);
+    assert_near(find_span(&seen, ETH_HPP_OPTIMIZER_STEP, 0, 0)->end_s, s.step.step_s);
+    /* 6 forwards, 6 backwards, 3 hand-overs each way, the tied sum and an update on each stage */
+    assert_int_equal(seen.count, 12 + 6 + 2 + 2);
+    eth_hpp_simulation_free(&s);
+    fixture_close(&f);
+}
+
 static void recompute_runs_the_forward_again_and_keeps_inputs_only(void **state)
 {
     (void)state;
@@ -187,6 +242,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_gpu_takes_the_sum_of_its_layers),
         cmocka_unit_test(two_stages_follow_1f1b),
+        cmocka_unit_test(an_observer_sees_the_step_that_is_predicted),
         cmocka_unit_test(recompute_runs_the_forward_again_and_keeps_inputs_only),
         cmocka_unit_test(in_flight_counts_in_memory),
         cmocka_unit_test(sums_cross_the_slowest_network),
