@@ -27,15 +27,42 @@ bool eth_hpp_command_is_first_task(void)
     return task == NULL || strcmp(task, "0") == 0;
 }
 
-/* Reads what was typed. An error is the same on all tasks of a step: the first one says it. */
-static enum eth_hpp_status read_options(const struct eth_hpp_command *command,
-                                        struct eth_hpp_option_set *set, int argc, char **argv,
-                                        int *rest, bool *help, struct eth_hpp_error *err)
+/* Options among words: those are moved to the front of argv. */
+static enum eth_hpp_status read_mixed(struct eth_hpp_option_set *set, int argc, char **argv,
+                                      int *words, bool *help, struct eth_hpp_error *err)
 {
-    enum eth_hpp_status status = eth_hpp_option_parse(set, argc - 1, argv + 1, rest, help, err);
-    if (status == ETH_HPP_OK && !*help && *rest + 1 < argc && !command->words)
+    int at = 0, count = 0;
+    bool asked = false;
+    while (at < argc) {
+        int taken;
+        enum eth_hpp_status status =
+            eth_hpp_option_parse(set, argc - at, argv + at, &taken, &asked, err);
+        if (status != ETH_HPP_OK)
+            return status;
+        *help = *help || asked;
+        at += taken;
+        if (at < argc)
+            argv[count++] = argv[at++];
+    }
+    *words = count;
+    return ETH_HPP_OK;
+}
+
+/* Reads what was typed, and leaves the words of it. An error is the same on all tasks of a step:
+ * the first one says it. */
+static enum eth_hpp_status read_options(const struct eth_hpp_command *command,
+                                        struct eth_hpp_option_set *set, int *argc, char ***argv,
+                                        bool *help, struct eth_hpp_error *err)
+{
+    int rest = 0;
+    enum eth_hpp_status status = command->mixed
+                                     ? read_mixed(set, *argc, *argv, argc, help, err)
+                                     : eth_hpp_option_parse(set, *argc, *argv, &rest, help, err);
+    *argc -= rest;
+    *argv += rest;
+    if (status == ETH_HPP_OK && !*help && *argc > 0 && !command->words)
         status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
-                                   "\"%.64s\" is left over: %s takes options only", argv[*rest + 1],
+                                   "\"%.64s\" is left over: %s takes options only", (*argv)[0],
                                    command->name);
     if (status == ETH_HPP_OK && command->environment)
         status = eth_hpp_option_from_environment(set, err);
@@ -48,16 +75,15 @@ static enum eth_hpp_status run(const struct eth_hpp_command *command,
                                struct eth_hpp_option_set *set, int argc, char **argv,
                                struct eth_hpp_error *err)
 {
-    int rest = 0;
     bool help = false;
-    enum eth_hpp_status status = read_options(command, set, argc, argv, &rest, &help, err);
+    enum eth_hpp_status status = read_options(command, set, &argc, &argv, &help, err);
     if (status != ETH_HPP_OK)
         return status;
     if (help) {
         print_help(command, set);
         return ETH_HPP_OK;
     }
-    return command->run(set, argc - rest - 1, argv + rest + 1, err);
+    return command->run(set, argc, argv, err);
 }
 
 int eth_hpp_command_run(const struct eth_hpp_command *command, int argc, char **argv)
@@ -68,7 +94,7 @@ int eth_hpp_command_run(const struct eth_hpp_command *command, int argc, char **
         eth_hpp_option_set_init(&set, command->table, command->count, &err);
     if (status != ETH_HPP_OK)
         return eth_hpp_command_failed(&err);
-    status = run(command, &set, argc, argv, &err);
+    status = run(command, &set, argc - 1, argv + 1, &err);
     eth_hpp_option_set_free(&set);
     if (status != ETH_HPP_OK && err.text[0] != '\0')
         eth_hpp_log_error("%s", err.text);

@@ -23,6 +23,7 @@ struct eth_hpp_command {
     size_t count;
     bool environment; /* ETH_HPP_* variables count too */
     bool words;       /* words may follow the options: they are given to run */
+    bool mixed;       /* options may stand behind words, too */
     /* The exit code follows from the status; an error without a text has been logged already. */
     enum eth_hpp_status (*run)(const struct eth_hpp_option_set *set, int argc, char **argv,
                                struct eth_hpp_error *err);

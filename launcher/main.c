@@ -14,7 +14,7 @@ static const struct {
     {"inventory", "writes what this node has", eth_hpp_command_inventory},
     {"plan", "finds the best plan for a cluster and a model", eth_hpp_command_plan},
     {"profile", "measures what a model's layers take on this device", eth_hpp_command_profile},
-    {"show", "draws a plan file as a table", eth_hpp_command_show},
+    {"show", "draws a plan and its step", eth_hpp_command_show},
     {"simulate", "predicts the step of a plan", eth_hpp_command_simulate},
     {"launch", "plans a job for its GPUs and runs a program with the plan", eth_hpp_command_launch},
     {"train", "trains the built-in GPT", eth_hpp_command_train},

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "launcher/planning.h"
-#include "plan/derive.h"
 #include "plan/report.h"
 #include "plan/solver.h"
 
@@ -25,6 +24,8 @@ enum {
     NO_RECOMPUTE,
     OPTIMIZER,
     MEMORY_MARGIN,
+    TRACE,
+    SVG,
     OPTIONS
 };
 
@@ -88,7 +89,15 @@ static const struct eth_hpp_option options[OPTIONS] = {
                        .least = 0,
                        .most = 1e15,
                        .fallback = "0"},
+    [TRACE] = {.like = &eth_hpp_planning_trace},
+    [SVG] = {.like = &eth_hpp_planning_svg},
 };
+
+/* A count that may be left out. */
+static int count_or_zero(const struct eth_hpp_option_set *set, size_t index)
+{
+    return eth_hpp_option_text(set, index) != NULL ? (int)eth_hpp_option_number(set, index) : 0;
+}
 
 /* The profile of the file, or an estimated one of the model. */
 static enum eth_hpp_status get_profile(const struct eth_hpp_option_set *set,
@@ -96,35 +105,19 @@ static enum eth_hpp_status get_profile(const struct eth_hpp_option_set *set,
                                        struct eth_hpp_profile *profile, struct eth_hpp_error *err)
 {
     const char *path = eth_hpp_option_text(set, PROFILE), *name = eth_hpp_option_text(set, MODEL);
-    struct eth_hpp_model model;
     if ((path == NULL) == (name == NULL))
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  "give --profile=FILE, or --model=MODEL for estimated times");
     if (path != NULL && eth_hpp_option_text(set, SEQ) != NULL)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  "--seq belongs to --model: the profile has its own");
-    enum eth_hpp_status status;
-    if (path != NULL) {
-        status = eth_hpp_profile_load(path, profile, err);
-        return status == ETH_HPP_OK ? eth_hpp_command_agrees_dtype(set, DTYPE, profile->dtype, err)
-                                    : status;
-    }
-    status = eth_hpp_model_find(name, &model, err);
-    if (status != ETH_HPP_OK)
-        return status;
-    int dtype = eth_hpp_dtype_find(eth_hpp_option_text(set, DTYPE));
-    struct eth_hpp_derive_options derive = {
-        .sequence_length = eth_hpp_option_text(set, SEQ) != NULL
-                               ? (int)eth_hpp_option_number(set, SEQ)
-                               : model.context,
-        .dtype = dtype >= 0 ? (enum eth_hpp_dtype)dtype : eth_hpp_derive_dtype(cluster)};
-    return eth_hpp_derive_profile(&model, cluster, &derive, profile, err);
-}
-
-/* A count that may be left out. */
-static int count_or_zero(const struct eth_hpp_option_set *set, size_t index)
-{
-    return eth_hpp_option_text(set, index) != NULL ? (int)eth_hpp_option_number(set, index) : 0;
+    if (path == NULL)
+        return eth_hpp_planning_estimate(name, count_or_zero(set, SEQ),
+                                         eth_hpp_dtype_find(eth_hpp_option_text(set, DTYPE)),
+                                         cluster, profile, err);
+    enum eth_hpp_status status = eth_hpp_profile_load(path, profile, err);
+    return status == ETH_HPP_OK ? eth_hpp_command_agrees_dtype(set, DTYPE, profile->dtype, err)
+                                : status;
 }
 
 static struct eth_hpp_solver_options solver_options(const struct eth_hpp_option_set *set,
@@ -166,6 +159,10 @@ static enum eth_hpp_status run(const struct eth_hpp_option_set *set, int argc, c
         eth_hpp_report_print(&plan, &cluster, stderr);
     if (status == ETH_HPP_OK && output != NULL)
         status = eth_hpp_plan_save(&plan, output, err);
+    if (status == ETH_HPP_OK)
+        status =
+            eth_hpp_planning_draw(eth_hpp_option_text(set, TRACE), eth_hpp_option_text(set, SVG),
+                                  &plan, &cluster, &profile, false, err);
     eth_hpp_plan_free(&plan);
     eth_hpp_profile_free(&profile);
     eth_hpp_cluster_free(&cluster);

@@ -6,7 +6,7 @@
 #include "launcher/planning.h"
 #include "plan/simulate.h"
 
-enum { CLUSTER, PROFILE, PLAN, BLOCKING, JSON, OPTIONS };
+enum { CLUSTER, PROFILE, PLAN, BLOCKING, JSON, TRACE, SVG, OPTIONS };
 static const struct eth_hpp_option options[OPTIONS] = {
     [CLUSTER] = {.like = &eth_hpp_planning_cluster},
     [PROFILE] = {.like = &eth_hpp_planning_profile},
@@ -15,6 +15,8 @@ static const struct eth_hpp_option options[OPTIONS] = {
                   .kind = ETH_HPP_OPTION_FLAG,
                   .help = "a sender waits for its transfer, as in trainers that do not overlap"},
     [JSON] = {.name = "json", .kind = ETH_HPP_OPTION_FLAG, .help = "print JSON"},
+    [TRACE] = {.like = &eth_hpp_planning_trace},
+    [SVG] = {.like = &eth_hpp_planning_svg},
 };
 
 static void print_text(const struct eth_hpp_simulation *simulation)
@@ -92,6 +94,10 @@ static enum eth_hpp_status run(const struct eth_hpp_option_set *set, int argc, c
     if (status == ETH_HPP_OK)
         status = eth_hpp_simulate(&plan, &cluster, &profile, eth_hpp_option_flag(set, BLOCKING),
                                   &simulation, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_planning_draw(eth_hpp_option_text(set, TRACE),
+                                       eth_hpp_option_text(set, SVG), &plan, &cluster, &profile,
+                                       eth_hpp_option_flag(set, BLOCKING), err);
     if (status == ETH_HPP_OK && eth_hpp_option_flag(set, JSON))
         status = print_json(&simulation, err);
     else if (status == ETH_HPP_OK)
@@ -110,7 +116,7 @@ int eth_hpp_command_simulate(int argc, char **argv)
 {
     static const struct eth_hpp_command command = {
         .name = "simulate",
-        .arguments = "--cluster=FILE --profile=FILE --plan=FILE",
+        .arguments = "--cluster=FILE --profile=FILE --plan=FILE [OPTIONS]",
         .what = "Predicts the step of a plan: its time, and the memory of each rank.",
         .table = options,
         .count = OPTIONS,

@@ -30,5 +30,9 @@ libplan_la_SOURCES = \
 	lib/plan/solver.c lib/plan/solver.h \
 	lib/plan/starts.c lib/plan/starts.h \
 	lib/plan/sums.c lib/plan/sums.h \
+	lib/plan/svg.c \
+	lib/plan/timeline.c lib/plan/timeline.h lib/plan/timeline_marks.c \
+	lib/plan/timeline_marks.h lib/plan/timeline_print.c \
+	lib/plan/trace.c \
 	lib/plan/verify.c \
 	lib/plan/waits.c lib/plan/waits.h

@@ -7,9 +7,8 @@
 
 #define GIB 1073741824.0
 
-/* The name of a worker's kind of GPU, or NULL where it is not known. */
-static const char *kind_of(const struct eth_hpp_cluster *cluster,
-                           const struct eth_hpp_worker *worker)
+const char *eth_hpp_report_kind(const struct eth_hpp_cluster *cluster,
+                                const struct eth_hpp_worker *worker)
 {
     int node = cluster != NULL ? eth_hpp_cluster_find_node(cluster, worker->node) : -1;
     if (node < 0 || worker->gpus[0] >= cluster->nodes[node].gpus)
@@ -31,13 +30,15 @@ static bool like_stages(const struct eth_hpp_stage *a, const struct eth_hpp_stag
         return false;
     for (int w = 0; w < a->worker_count; w++)
         if (a->workers[w].samples != b->workers[w].samples ||
-            !same_text(kind_of(cluster, &a->workers[w]), kind_of(cluster, &b->workers[w])))
+            !same_text(eth_hpp_report_kind(cluster, &a->workers[w]),
+                       eth_hpp_report_kind(cluster, &b->workers[w])))
             return false;
     return true;
 }
 
-static bool like_pipelines(const struct eth_hpp_pipeline *a, const struct eth_hpp_pipeline *b,
-                           const struct eth_hpp_cluster *cluster)
+bool eth_hpp_report_like_pipelines(const struct eth_hpp_pipeline *a,
+                                   const struct eth_hpp_pipeline *b,
+                                   const struct eth_hpp_cluster *cluster)
 {
     if (a->micro_batch != b->micro_batch || a->micro_batches != b->micro_batches ||
         a->stage_count != b->stage_count)
@@ -56,10 +57,9 @@ static void add(char *text, size_t size, const char *more)
     snprintf(text + used, size - used, "%s", more);
 }
 
-/* "2 x 3 + 1 x 1": workers x samples, and each run's kind: "2 A100-SXM-40GB + 1 T4". */
-static void describe_workers(const struct eth_hpp_stage *stage,
-                             const struct eth_hpp_cluster *cluster, char *samples, char *kinds,
-                             size_t size)
+void eth_hpp_report_describe_workers(const struct eth_hpp_stage *stage,
+                                     const struct eth_hpp_cluster *cluster, char *samples,
+                                     char *kinds, size_t size)
 {
     char text[ETH_HPP_NAME_MAX + 32];
     samples[0] = kinds[0] = '\0';
@@ -72,9 +72,9 @@ static void describe_workers(const struct eth_hpp_stage *stage,
         add(samples, size, text);
     }
     for (int w = 0, end; w < stage->worker_count; w = end) {
-        const char *kind = kind_of(cluster, &stage->workers[w]);
-        for (end = w + 1;
-             end < stage->worker_count && same_text(kind_of(cluster, &stage->workers[end]), kind);)
+        const char *kind = eth_hpp_report_kind(cluster, &stage->workers[w]);
+        for (end = w + 1; end < stage->worker_count &&
+                          same_text(eth_hpp_report_kind(cluster, &stage->workers[end]), kind);)
             end++;
         snprintf(text, sizeof(text), "%s%d %s", w > 0 ? " + " : "",
                  (end - w) * stage->tensor_parallel, kind != NULL ? kind : "GPU");
@@ -145,7 +145,7 @@ static void print_stage(const struct eth_hpp_plan *plan, const struct eth_hpp_cl
 {
     const struct eth_hpp_stage *stage = &plan->pipelines[first].stages[s];
     char samples[256], kinds[256], memory[64], layers[32], notes[64] = "";
-    describe_workers(stage, cluster, samples, kinds, sizeof(samples));
+    eth_hpp_report_describe_workers(stage, cluster, samples, kinds, sizeof(samples));
     describe_memory(plan, stage, memory, sizeof(memory));
     snprintf(layers, sizeof(layers), "%d-%d", stage->first_layer, stage->end_layer - 1);
     if (stage->tensor_parallel > 1)
@@ -164,15 +164,16 @@ static void print_pipelines(const struct eth_hpp_plan *plan, const struct eth_hp
     for (int p = 0, end; p < plan->pipeline_count; p = end) {
         const struct eth_hpp_pipeline *pipeline = &plan->pipelines[p];
         for (end = p + 1; end < plan->pipeline_count &&
-                          like_pipelines(pipeline, &plan->pipelines[end], cluster);)
+                          eth_hpp_report_like_pipelines(pipeline, &plan->pipelines[end], cluster);)
             end++;
         int64_t samples = (int64_t)pipeline->micro_batch * pipeline->micro_batches;
         if (end - p == 1)
             fprintf(out, "  pipeline %d: ", p);
         else
             fprintf(out, "  pipelines %d-%d, each: ", p, end - 1);
-        fprintf(out, "%d micro-batches of %d samples, %.1f %% of the batch\n",
-                pipeline->micro_batches, pipeline->micro_batch,
+        fprintf(out, "%d micro-batch%s of %d sample%s, %.1f %% of the batch\n",
+                pipeline->micro_batches, pipeline->micro_batches == 1 ? "" : "es",
+                pipeline->micro_batch, pipeline->micro_batch == 1 ? "" : "s",
                 100.0 * (double)samples / plan->global_batch);
         for (int s = 0; s < pipeline->stage_count; s++)
             print_stage(plan, cluster, p, end, s, out);

@@ -43,6 +43,10 @@ unit_tests += tests/unit/test_solver
 tests_unit_test_solver_SOURCES = tests/unit/test_solver.c tests/unit/plan_fixtures.h
 tests_unit_test_solver_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
+unit_tests += tests/unit/test_timeline
+tests_unit_test_timeline_SOURCES = tests/unit/test_timeline.c tests/unit/plan_fixtures.h
+tests_unit_test_timeline_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
+
 unit_tests += tests/unit/test_data
 tests_unit_test_data_SOURCES = tests/unit/test_data.c
 tests_unit_test_data_LDADD = libruntime.la libbase.la $(CMOCKA_LIBS)
