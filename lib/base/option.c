@@ -88,6 +88,8 @@ enum eth_hpp_status eth_hpp_option_assign(struct eth_hpp_option_set *set, size_t
     const struct eth_hpp_option *option = &set->table[index];
     struct eth_hpp_option_value *value = &set->values[index];
     double number = 0;
+    if (text == NULL)
+        text = option->alone;
     if (text == NULL && option->kind != ETH_HPP_OPTION_FLAG)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "needs a value: %s", option->argument);
     if (text == NULL)
@@ -261,7 +263,8 @@ enum eth_hpp_status eth_hpp_option_parse(struct eth_hpp_option_set *set, int arg
         if (index < 0)
             return unknown_option(set, name, err);
         const char *text = equals != NULL ? equals + 1 : NULL;
-        if (text == NULL && set->table[index].kind != ETH_HPP_OPTION_FLAG && i + 1 < argc)
+        if (text == NULL && set->table[index].kind != ETH_HPP_OPTION_FLAG &&
+            set->table[index].alone == NULL && i + 1 < argc)
             text = argv[++i];
         enum eth_hpp_status status =
             eth_hpp_option_assign(set, (size_t)index, text, ETH_HPP_FROM_OPTION, err);
@@ -279,8 +282,9 @@ void eth_hpp_option_print(const struct eth_hpp_option_set *set, FILE *out)
     for (size_t i = 0; i < set->count; i++) {
         const struct eth_hpp_option *option = &set->table[i];
         char left[64];
-        snprintf(left, sizeof(left), "--%s%s%s", option->name, option->argument != NULL ? "=" : "",
-                 option->argument != NULL ? option->argument : "");
+        const char *argument = option->argument != NULL ? option->argument : "";
+        snprintf(left, sizeof(left), "--%s%s%s%s%s", option->name, option->alone != NULL ? "[" : "",
+                 *argument != '\0' ? "=" : "", argument, option->alone != NULL ? "]" : "");
         fprintf(out, "  %-26s %s", left, option->help);
         if (option->fallback != NULL)
             fprintf(out, " (default: %s)", option->fallback);

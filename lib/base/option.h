@@ -29,6 +29,8 @@ struct eth_hpp_option {
     double least, most;   /* COUNT and NUMBER */
     const char *choices;  /* CHOICE */
     const char *fallback; /* the default as text, or NULL for none */
+    const char *alone;    /* what the option means where no "=value" follows it; it then never takes
+                             the next word. NULL: it needs a value */
     /* The same option in another table: all but the help, where this one has its own, is taken from
      * there. NULL: an option of its own. */
     const struct eth_hpp_option *like;
