@@ -8,7 +8,8 @@
  *     eth_hpp_get_assignment  says which layers this rank holds
  *     eth_hpp_register        names the parameters of those layers and the callbacks that compute a
  *                             stage
- *     ... writes the initial weights through eth_hpp_tensor_weights ...
+ *     ... writes the initial weights through eth_hpp_tensor_weights, or reads them with
+ *         eth_hpp_load_weights; eth_hpp_checkpoint_open takes an earlier run up again ...
  *     eth_hpp_step            one optimizer step over the global batch, as often as wanted
  *     eth_hpp_finalize
  *
@@ -117,10 +118,11 @@ eth_hpp_get_assignment(const struct eth_hpp_context *context);
 /* One parameter tensor, fp32, of `count` elements. The order of the tensors inside a layer, and
  * their counts, must be the same on every rank that holds the layer. */
 struct eth_hpp_tensor {
-    const char *name; /* e.g. "h.3.attn.c_attn.weight" */
+    const char *name; /* as files have it, e.g. "transformer.h.3.attn.c_attn.weight" */
     int layer;        /* absolute layer number; ignored where tied is set */
     const char *tied; /* name of the tied tensor in the plan's blocks, or NULL */
     size_t count;
+    size_t columns; /* of a matrix, stored row by row; 0: a vector */
     bool weight_decay;
 };
 
@@ -207,6 +209,7 @@ struct eth_hpp_metrics {
     double sync_exposed_s; /* of it, waiting for gradient sums after the last backward */
     double optimizer_s;
     size_t peak_bytes; /* of the rank's arena so far */
+    bool stop;         /* a rank has asked for the end: true on all in the same step */
 };
 
 /* One step: all micro-batches, gradient sums, clipping, AdamW. Collective over the ranks that are
@@ -216,6 +219,67 @@ ETH_HPP_API enum eth_hpp_status eth_hpp_step(struct eth_hpp_context *context,
                                              const struct eth_hpp_optimizer_options *optimizer,
                                              struct eth_hpp_metrics *metrics,
                                              struct eth_hpp_error *err);
+
+/* Asks for the end of the training: metrics.stop tells all ranks after the step that runs. For
+ * signal handlers. */
+ETH_HPP_API void eth_hpp_request_stop(struct eth_hpp_context *context);
+
+/* ---- weights and checkpoints ---- */
+
+/* Reads the weights of this rank's tensors, by their names (a leading "transformer." may be
+ * missing), from a folder as Hugging Face's libraries write it: model.safetensors, or several files
+ * with their index; F32, F16 or BF16. Every rank reads for itself. Errors: INPUT (a tensor missing,
+ * of another shape, damaged), IO, MEMORY. */
+ETH_HPP_API enum eth_hpp_status eth_hpp_load_weights(struct eth_hpp_context *context,
+                                                     const char *folder, struct eth_hpp_error *err);
+
+/* How far a training has come. */
+struct eth_hpp_checkpoint {
+    int64_t step;        /* steps that are done; -1: none, a new training */
+    int64_t next_sample; /* global number of the next step's first sample */
+    uint64_t seed;       /* as eth_hpp_checkpoint_options has them */
+    int64_t data_tokens;
+    int global_batch, sequence_length; /* of the plan */
+};
+
+enum eth_hpp_resume {
+    ETH_HPP_RESUME_NO,   /* a new training; the folder must not have checkpoints */
+    ETH_HPP_RESUME_AUTO, /* go on where there is a checkpoint, else a new training */
+    ETH_HPP_RESUME_YES   /* there must be one */
+};
+
+struct eth_hpp_checkpoint_options {
+    const char *folder; /* seen by all ranks; made where it is missing */
+    int keep;           /* so many of the newest checkpoints stay; 0: all */
+    enum eth_hpp_resume resume;
+    const char *model_config; /* text of the config.json that goes with the tensors; or NULL */
+    uint64_t seed;            /* kept for the program: its seed, below 2^62 ... */
+    int64_t data_tokens;      /* ... and what tells its data from others; 0: nothing */
+};
+
+/* Prepares checkpoints, and takes the newest one up: weights, optimizer states, step and data
+ * position, whatever plan it was written under. One that is damaged or not this model's is passed
+ * over with a warning, its folder set aside as "step-N.damaged", and the one before it taken.
+ * Called once, after eth_hpp_register and before the first step; collective over the ranks that are
+ * not idle. Copies the options. *resumed: what was found. Errors: INPUT (no checkpoint that can be
+ * used though there are some, or there must be one; a folder that not all ranks see), IO, MEMORY.
+ */
+ETH_HPP_API enum eth_hpp_status
+eth_hpp_checkpoint_open(struct eth_hpp_context *context,
+                        const struct eth_hpp_checkpoint_options *options,
+                        struct eth_hpp_checkpoint *resumed, struct eth_hpp_error *err);
+
+/* Starts a checkpoint of the training as it is between two steps: copies weights and optimizer
+ * states in memory (12 bytes for each parameter that this rank writes), which threads then write
+ * while training goes on; waits for one that is being written. A checkpoint that cannot be written
+ * is the error of a later step or of eth_hpp_checkpoint_finish; earlier ones stay as they are.
+ * Collective over the ranks that are not idle. */
+ETH_HPP_API enum eth_hpp_status eth_hpp_checkpoint_save(struct eth_hpp_context *context,
+                                                        struct eth_hpp_error *err);
+
+/* Waits until the last checkpoint is whole. Collective over the ranks that are not idle. */
+ETH_HPP_API enum eth_hpp_status eth_hpp_checkpoint_finish(struct eth_hpp_context *context,
+                                                          struct eth_hpp_error *err);
 
 #ifdef __cplusplus
 }

@@ -59,6 +59,7 @@ static void register_layer(struct eth_hpp_gpt *gpt, int layer, struct registrati
                                     .layer = layer,
                                     .tied = tied ? ETH_HPP_TOKEN_EMBEDDING : NULL,
                                     .count = eth_hpp_gpt_tensor_size(&gpt->model, kind, i),
+                                    .columns = eth_hpp_gpt_tensor_columns(&gpt->model, kind, i),
                                     .weight_decay = eth_hpp_gpt_tensor_is_matrix(kind, i)};
         all->count++;
     }

@@ -87,6 +87,13 @@ size_t eth_hpp_gpt_tensor_size(const struct eth_hpp_model *model, enum eth_hpp_g
     return size_of(model, tensor->rows) * size_of(model, tensor->columns);
 }
 
+size_t eth_hpp_gpt_tensor_columns(const struct eth_hpp_model *model, enum eth_hpp_gpt_kind kind,
+                                  size_t index)
+{
+    const struct tensor *tensor = &kinds[kind].tensors[index];
+    return tensor->rows == ONE ? 0 : size_of(model, tensor->columns);
+}
+
 bool eth_hpp_gpt_tensor_is_matrix(enum eth_hpp_gpt_kind kind, size_t index)
 {
     return kinds[kind].tensors[index].rows != ONE;
@@ -95,12 +102,16 @@ bool eth_hpp_gpt_tensor_is_matrix(enum eth_hpp_gpt_kind kind, size_t index)
 void eth_hpp_gpt_tensor_name(const struct eth_hpp_model *model, enum eth_hpp_gpt_kind kind,
                              int decoder, size_t index, char name[ETH_HPP_GPT_NAME_MAX])
 {
+    const bool logits = kind == ETH_HPP_GPT_HEAD && index == ETH_HPP_GPT_LOGITS_WEIGHT;
     if (eth_hpp_gpt_tensor_is_tied(model, kind, index))
-        snprintf(name, ETH_HPP_GPT_NAME_MAX, "%s", embedding_tensors[ETH_HPP_GPT_TOKENS].name);
+        snprintf(name, ETH_HPP_GPT_NAME_MAX, "transformer.%s",
+                 embedding_tensors[ETH_HPP_GPT_TOKENS].name);
     else if (kind == ETH_HPP_GPT_DECODER)
-        snprintf(name, ETH_HPP_GPT_NAME_MAX, "h.%d.%s", decoder, decoder_tensors[index].name);
+        snprintf(name, ETH_HPP_GPT_NAME_MAX, "transformer.h.%d.%s", decoder,
+                 decoder_tensors[index].name);
     else
-        snprintf(name, ETH_HPP_GPT_NAME_MAX, "%s", kinds[kind].tensors[index].name);
+        snprintf(name, ETH_HPP_GPT_NAME_MAX, "%s%s", logits ? "" : "transformer.",
+                 kinds[kind].tensors[index].name);
 }
 
 void eth_hpp_gpt_tensor_initialise(const struct eth_hpp_kernels *kernels,

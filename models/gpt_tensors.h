@@ -39,9 +39,13 @@ bool eth_hpp_gpt_tensor_is_tied(const struct eth_hpp_model *model, enum eth_hpp_
 /* Elements of a tensor, and whether it is a matrix, which weight decay is for. */
 size_t eth_hpp_gpt_tensor_size(const struct eth_hpp_model *model, enum eth_hpp_gpt_kind kind,
                                size_t index);
+/* Of a matrix; 0 of a vector. */
+size_t eth_hpp_gpt_tensor_columns(const struct eth_hpp_model *model, enum eth_hpp_gpt_kind kind,
+                                  size_t index);
 bool eth_hpp_gpt_tensor_is_matrix(enum eth_hpp_gpt_kind kind, size_t index);
 
-/* Writes Hugging Face's name, e.g. "h.3.attn.c_attn.weight"; `decoder` counts from 0. */
+/* Writes the name that Hugging Face's GPT2LMHeadModel has, "transformer.h.3.attn.c_attn.weight";
+ * `decoder` counts from 0. */
 void eth_hpp_gpt_tensor_name(const struct eth_hpp_model *model, enum eth_hpp_gpt_kind kind,
                              int decoder, size_t index, char name[ETH_HPP_GPT_NAME_MAX]);
 

@@ -56,6 +56,30 @@ enum eth_hpp_status eth_hpp_register(struct eth_hpp_context *context,
     return status;
 }
 
+bool eth_hpp_is_lowest(const struct eth_hpp_context *context)
+{
+    for (int rank = 0; rank < context->job.rank; rank++)
+        if (eth_hpp_plan_find_rank(&context->plan, rank).pipeline >= 0)
+            return false;
+    return !context->assignment.idle;
+}
+
+enum eth_hpp_status eth_hpp_reduce_max(struct eth_hpp_context *context, double *values, int count,
+                                       struct eth_hpp_error *err)
+{
+    struct eth_hpp_request *request;
+    enum eth_hpp_status status = eth_hpp_comm_group_reduce(context->active, values, count,
+                                                           ETH_HPP_REDUCE_MAX, &request, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_comm_wait(context->comm, request, context->timeout_s, err);
+    return status;
+}
+
+void eth_hpp_request_stop(struct eth_hpp_context *context)
+{
+    context->stop_asked = 1;
+}
+
 enum eth_hpp_status eth_hpp_step(struct eth_hpp_context *context,
                                  const struct eth_hpp_optimizer_options *optimizer,
                                  struct eth_hpp_metrics *metrics, struct eth_hpp_error *err)
@@ -66,6 +90,8 @@ enum eth_hpp_status eth_hpp_step(struct eth_hpp_context *context,
                                  : context->failed        ? "no step can follow a failure"
                                                           : "eth_hpp_register comes before a step");
     enum eth_hpp_status status = eth_hpp_executor_run(context, optimizer, metrics, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_checkpoint_poll(context, err);
     context->failed = status != ETH_HPP_OK;
     return status;
 }

@@ -2,6 +2,8 @@
 #ifndef ETH_HPP_RUNTIME_CONTEXT_H
 #define ETH_HPP_RUNTIME_CONTEXT_H
 
+#include <signal.h>
+
 #include "comm/comm.h"
 #include "plan/plan.h"
 #include "plan/program.h"
@@ -16,6 +18,7 @@
 struct eth_hpp_parameter {
     char *name;
     size_t offset, count; /* floats */
+    size_t columns;       /* of a matrix; 0: a vector */
     bool weight_decay;
     bool alias; /* another name of a tied tensor that stands before it */
 };
@@ -67,7 +70,7 @@ struct eth_hpp_executor {
     double *forward_s;         /* emulated, [layers of the stage]; NULL: nothing is emulated */
 
     /* of the step that runs */
-    double totals[2];           /* loss and targets, of this rank and then of all */
+    double totals[3]; /* loss, targets and whether to stop, of this rank and then of all */
     double squares_and_busy[2]; /* the same of the gradients' squares and of busy_s */
     bool last_backward;
     int syncs_started; /* instructions before this one have been looked at */
@@ -93,7 +96,10 @@ struct eth_hpp_context {
     bool registered, failed;
     struct eth_hpp_parameters parameters;
     struct eth_hpp_executor executor;
-    int64_t step; /* the one that runs or comes next */
+    int64_t step;        /* the one that runs or comes next */
+    int64_t next_sample; /* global number of its first sample */
+    volatile sig_atomic_t stop_asked;
+    struct eth_hpp_checkpointer *checkpointer; /* NULL: no checkpoints */
 };
 
 /* eth_hpp_init on a bootstrap, which it closes in every case (init.c). */
@@ -101,6 +107,12 @@ enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
                                          const struct eth_hpp_init_options *options,
                                          struct eth_hpp_context **context,
                                          struct eth_hpp_error *err);
+
+/* Is this the lowest rank that is not idle, which does what one rank does for all? */
+bool eth_hpp_is_lowest(const struct eth_hpp_context *context);
+/* The largest of each value over the ranks that are not idle; waits for it. */
+enum eth_hpp_status eth_hpp_reduce_max(struct eth_hpp_context *context, double *values, int count,
+                                       struct eth_hpp_error *err);
 
 /* Another rank says why this one has to leave (leave.c). */
 void eth_hpp_leave_quietly(void);
@@ -152,6 +164,18 @@ enum eth_hpp_status eth_hpp_sync_norm(struct eth_hpp_context *context, int i,
 enum eth_hpp_status eth_hpp_optimizer_update(struct eth_hpp_context *context,
                                              const struct eth_hpp_optimizer_options *options,
                                              double *norm, struct eth_hpp_error *err);
+
+/* Checkpoints (checkpoint.c, checkpoint_load.c). */
+/* Called between steps: tells whether what is being written is whole by now. */
+enum eth_hpp_status eth_hpp_checkpoint_poll(struct eth_hpp_context *context,
+                                            struct eth_hpp_error *err);
+/* Ends the threads, waiting for what they write, and frees. */
+void eth_hpp_checkpoint_free(struct eth_hpp_context *context);
+/* Takes the newest checkpoint of the folder that can be used; *resumed has step -1 where there is
+ * none. Errors: INPUT where there are some and none can be used. */
+enum eth_hpp_status eth_hpp_checkpoint_resume(struct eth_hpp_context *context, const char *folder,
+                                              struct eth_hpp_checkpoint *resumed,
+                                              struct eth_hpp_error *err);
 
 /* Compares the replicas of this rank's blocks in some of the steps (replicas.c). Errors: NUMERIC
  * where they differ. */

@@ -36,7 +36,7 @@ static struct eth_hpp_micro_batch micro_batch_of(const struct eth_hpp_context *c
         .step = context->step,
         .index = m,
         .slot = slot,
-        .first_sample = context->step * a->global_batch + executor->first_sample +
+        .first_sample = context->next_sample + executor->first_sample +
                         (int64_t)m * context->plan.pipelines[context->place.pipeline].micro_batch,
         .samples = a->samples,
         .tokens = executor->tokens != NULL ? executor->tokens + tokens_at : NULL,
@@ -304,8 +304,10 @@ enum eth_hpp_status eth_hpp_executor_run(struct eth_hpp_context *context,
     measured.mean_busy_s = executor->squares_and_busy[1] / computing_ranks(&context->plan);
     measured.step_s = eth_hpp_emulator_now() - start;
     measured.peak_bytes = context->arena.bytes;
+    measured.stop = executor->totals[2] > 0;
     context->busy_s += executor->busy_s;
     context->step++;
+    context->next_sample += context->assignment.global_batch;
     if (metrics != NULL)
         *metrics = measured;
     return ETH_HPP_OK;

@@ -59,26 +59,15 @@ void eth_hpp_leave_watch(struct eth_hpp_context *context)
         watched = on_exit(left_open, NULL) == 0;
 }
 
-static int lowest_active(const struct eth_hpp_context *context)
-{
-    int rank = 0;
-    while (eth_hpp_plan_find_rank(&context->plan, rank).pipeline < 0)
-        rank++;
-    return rank;
-}
-
 /* Where the arithmetic did not keep up with the emulated devices, the times are not theirs. */
 static void report_lateness(struct eth_hpp_context *context)
 {
-    struct eth_hpp_request *request;
     double share = context->busy_s > 0 ? context->emulator.late_s / context->busy_s : 0;
     if (context->emulator.half_flops <= 0 || context->active == NULL || context->failed)
         return;
-    if (eth_hpp_comm_group_reduce(context->active, &share, 1, ETH_HPP_REDUCE_MAX, &request, NULL) !=
-            ETH_HPP_OK ||
-        eth_hpp_comm_wait(context->comm, request, context->timeout_s, NULL) != ETH_HPP_OK)
+    if (eth_hpp_reduce_max(context, &share, 1, NULL) != ETH_HPP_OK)
         return;
-    if (share > 0.01 && context->assignment.rank == lowest_active(context))
+    if (share > 0.01 && eth_hpp_is_lowest(context))
         eth_hpp_log_warning("emulated: the real arithmetic of a rank took %.0f %% longer than its "
                             "emulated device: choose a larger time_scale",
                             share * 100);
@@ -90,7 +79,8 @@ void eth_hpp_finalize(struct eth_hpp_context *context)
         return;
     open_context = NULL;
     report_lateness(context);
-    eth_hpp_comm_close(context->comm); /* first: until then it may write into the rest */
+    eth_hpp_checkpoint_free(context);
+    eth_hpp_comm_close(context->comm); /* before the rest: until then it may write into the rest */
     eth_hpp_executor_free(&context->executor);
     eth_hpp_parameters_free(context);
     eth_hpp_arena_free(&context->arena);

@@ -2,6 +2,11 @@ noinst_LTLIBRARIES += libruntime.la
 libruntime_la_SOURCES = \
 	lib/runtime/arena.c lib/runtime/arena.h \
 	lib/runtime/capabilities.c lib/runtime/capabilities.h \
+	lib/runtime/checkpoint.c \
+	lib/runtime/checkpoint_file.c lib/runtime/checkpoint_file.h \
+	lib/runtime/checkpoint_folder.c lib/runtime/checkpoint_folder.h \
+	lib/runtime/checkpoint_load.c \
+	lib/runtime/checkpoint_write.c lib/runtime/checkpoint_write.h \
 	lib/runtime/context.c lib/runtime/context.h \
 	lib/runtime/data.c lib/runtime/data.h \
 	lib/runtime/emulation.c lib/runtime/emulation.h \
@@ -13,4 +18,6 @@ libruntime_la_SOURCES = \
 	lib/runtime/optimizer.c \
 	lib/runtime/register.c \
 	lib/runtime/replicas.c \
-	lib/runtime/sync.c
+	lib/runtime/safetensors.c lib/runtime/safetensors.h lib/runtime/safetensors_write.c \
+	lib/runtime/sync.c \
+	lib/runtime/tensor_set.c lib/runtime/tensor_set.h

@@ -49,6 +49,10 @@ static enum eth_hpp_status check_tensor(const struct eth_hpp_context *context,
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  "tensor %s is of layer %d, this rank holds layers %d to %d",
                                  tensor->name, tensor->layer, a->first_layer, a->end_layer - 1);
+    if (tensor->columns != 0 && tensor->count % tensor->columns != 0)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "tensor %s has %zu elements, no whole number of rows of %zu",
+                                 tensor->name, tensor->count, tensor->columns);
     if (tensor->tied != NULL && find_tied(context, tensor->tied) < 0)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  "tensor %s: the plan has no tied block \"%s\" on this rank: was "
@@ -149,6 +153,7 @@ static enum eth_hpp_status copy_tensors(struct eth_hpp_context *context,
         if (parameters->tensors[i].name == NULL)
             return eth_hpp_error_memory(err, "the tensors' table");
         parameters->tensors[i].count = tensors[i].count;
+        parameters->tensors[i].columns = tensors[i].columns;
         parameters->tensors[i].weight_decay = tensors[i].weight_decay;
         status = check_tensor(context, &tensors[i], err);
     }

@@ -56,7 +56,8 @@ enum eth_hpp_status eth_hpp_sync_loss(struct eth_hpp_context *context, int i,
         kernels->state, totals, context->executor.loss, 2 * sizeof(*totals), err);
     if (status != ETH_HPP_OK)
         return status;
-    return eth_hpp_comm_group_reduce(context->active, totals, 2, ETH_HPP_REDUCE_SUM,
+    totals[2] = context->stop_asked;
+    return eth_hpp_comm_group_reduce(context->active, totals, 3, ETH_HPP_REDUCE_SUM,
                                      &context->executor.requests[i], err);
 }
 

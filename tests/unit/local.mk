@@ -51,6 +51,10 @@ unit_tests += tests/unit/test_data
 tests_unit_test_data_SOURCES = tests/unit/test_data.c
 tests_unit_test_data_LDADD = libruntime.la libbase.la $(CMOCKA_LIBS)
 
+unit_tests += tests/unit/test_checkpoint_files
+tests_unit_test_checkpoint_files_SOURCES = tests/unit/test_checkpoint_files.c
+tests_unit_test_checkpoint_files_LDADD = libruntime.la libbase.la $(CMOCKA_LIBS)
+
 unit_tests += tests/unit/test_emulation
 tests_unit_test_emulation_SOURCES = tests/unit/test_emulation.c
 tests_unit_test_emulation_LDADD = libruntime.la libinventory.la libbase.la $(CMOCKA_LIBS)

@@ -64,34 +64,34 @@ static const struct {
     const char *name;
     double gradient;
 } recorded[] = {
-    {"wte.weight", 16.1211348918482},
-    {"wpe.weight", 6.76803464253728},
-    {"h.0.ln_1.weight", 0.980306918250285},
-    {"h.0.ln_1.bias", 1.25209902593444},
-    {"h.0.attn.c_attn.weight", -30.2014637689861},
-    {"h.0.attn.c_attn.bias", -7.03983957717226},
-    {"h.0.attn.c_proj.weight", -1.13770177645828},
-    {"h.0.attn.c_proj.bias", 7.15038139301192},
-    {"h.0.ln_2.weight", 0.472786090358833},
-    {"h.0.ln_2.bias", -0.39403479855458},
-    {"h.0.mlp.c_fc.weight", -0.0792177449425666},
-    {"h.0.mlp.c_fc.bias", 0.295713466824428},
-    {"h.0.mlp.c_proj.weight", -0.300453765342022},
-    {"h.0.mlp.c_proj.bias", -2.52562737316943},
-    {"h.1.ln_1.weight", -0.210868082733947},
-    {"h.1.ln_1.bias", -0.626910595784077},
-    {"h.1.attn.c_attn.weight", 10.3456313339042},
-    {"h.1.attn.c_attn.bias", -3.23148123347774},
-    {"h.1.attn.c_proj.weight", 0.144375215272567},
-    {"h.1.attn.c_proj.bias", -2.47737398309903},
-    {"h.1.ln_2.weight", -0.00995055005426027},
-    {"h.1.ln_2.bias", -0.190525668340744},
-    {"h.1.mlp.c_fc.weight", 0.360335285551471},
-    {"h.1.mlp.c_fc.bias", 0.501198637507587},
-    {"h.1.mlp.c_proj.weight", 0.261419552729664},
-    {"h.1.mlp.c_proj.bias", -2.07760276140148},
-    {"ln_f.weight", -2.79314907785207},
-    {"ln_f.bias", -2.67149861220808},
+    {"transformer.wte.weight", 16.1211348918482},
+    {"transformer.wpe.weight", 6.76803464253728},
+    {"transformer.h.0.ln_1.weight", 0.980306918250285},
+    {"transformer.h.0.ln_1.bias", 1.25209902593444},
+    {"transformer.h.0.attn.c_attn.weight", -30.2014637689861},
+    {"transformer.h.0.attn.c_attn.bias", -7.03983957717226},
+    {"transformer.h.0.attn.c_proj.weight", -1.13770177645828},
+    {"transformer.h.0.attn.c_proj.bias", 7.15038139301192},
+    {"transformer.h.0.ln_2.weight", 0.472786090358833},
+    {"transformer.h.0.ln_2.bias", -0.39403479855458},
+    {"transformer.h.0.mlp.c_fc.weight", -0.0792177449425666},
+    {"transformer.h.0.mlp.c_fc.bias", 0.295713466824428},
+    {"transformer.h.0.mlp.c_proj.weight", -0.300453765342022},
+    {"transformer.h.0.mlp.c_proj.bias", -2.52562737316943},
+    {"transformer.h.1.ln_1.weight", -0.210868082733947},
+    {"transformer.h.1.ln_1.bias", -0.626910595784077},
+    {"transformer.h.1.attn.c_attn.weight", 10.3456313339042},
+    {"transformer.h.1.attn.c_attn.bias", -3.23148123347774},
+    {"transformer.h.1.attn.c_proj.weight", 0.144375215272567},
+    {"transformer.h.1.attn.c_proj.bias", -2.47737398309903},
+    {"transformer.h.1.ln_2.weight", -0.00995055005426027},
+    {"transformer.h.1.ln_2.bias", -0.190525668340744},
+    {"transformer.h.1.mlp.c_fc.weight", 0.360335285551471},
+    {"transformer.h.1.mlp.c_fc.bias", 0.501198637507587},
+    {"transformer.h.1.mlp.c_proj.weight", 0.261419552729664},
+    {"transformer.h.1.mlp.c_proj.bias", -2.07760276140148},
+    {"transformer.ln_f.weight", -2.79314907785207},
+    {"transformer.ln_f.bias", -2.67149861220808},
 };
 
 static void loss_and_gradients_are_those_of_hugging_face(void **state)
@@ -134,7 +134,7 @@ static void an_untied_head_has_its_own_gradient(void **state)
     for (size_t i = 0; i < stage->context.count; i++)
         assert_null(stage->context.tensors[i].tied);
     const size_t head = stage_context_find(&stage->context, "lm_head.weight");
-    const size_t tokens = stage_context_find(&stage->context, "wte.weight");
+    const size_t tokens = stage_context_find(&stage->context, "transformer.wte.weight");
     gradient_check("head", whole_loss, stage, stage->context.weights[head], VOCABULARY * HIDDEN,
                    stage->context.gradients[head]);
     gradient_check("tokens", whole_loss, stage, stage->context.weights[tokens], VOCABULARY * HIDDEN,
@@ -201,9 +201,9 @@ static void stages_hand_over_what_the_whole_computes(void **state)
 
             /* the tied gradient is the sum of what its holders have */
             double *one =
-                first->context.gradients[stage_context_find(&first->context, "wte.weight")];
+                first->context.gradients[stage_context_find(&first->context, "transformer.wte.weight")];
             double *other =
-                last->context.gradients[stage_context_find(&last->context, "wte.weight")];
+                last->context.gradients[stage_context_find(&last->context, "transformer.wte.weight")];
             for (size_t i = 0; i < VOCABULARY * HIDDEN; i++)
                 one[i] = other[i] = one[i] + other[i];
             assert_same_gradients(expected, first);

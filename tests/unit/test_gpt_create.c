@@ -59,14 +59,14 @@ static void tensors_have_their_names_and_sizes(void **state)
         expected += eth_hpp_model_parameters(&tiny, eth_hpp_model_kind(&tiny, l));
     assert_true((double)parameters == expected);
     const struct eth_hpp_tensor *qkv =
-        &stage->context.tensors[stage_context_find(&stage->context, "h.1.attn.c_attn.weight")];
+        &stage->context.tensors[stage_context_find(&stage->context, "transformer.h.1.attn.c_attn.weight")];
     assert_int_equal(qkv->layer, 2);
     assert_true(qkv->weight_decay);
     const struct eth_hpp_tensor *bias =
-        &stage->context.tensors[stage_context_find(&stage->context, "h.0.mlp.c_fc.bias")];
+        &stage->context.tensors[stage_context_find(&stage->context, "transformer.h.0.mlp.c_fc.bias")];
     assert_false(bias->weight_decay);
     const struct eth_hpp_tensor *tokens =
-        &stage->context.tensors[stage_context_find(&stage->context, "wte.weight")];
+        &stage->context.tensors[stage_context_find(&stage->context, "transformer.wte.weight")];
     assert_string_equal(tokens->tied, "token-embedding");
     stage_close(stage);
 }

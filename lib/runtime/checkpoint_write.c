@@ -1,0 +1,248 @@
+#include "runtime/checkpoint_write.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "runtime/checkpoint_file.h"
+#include "runtime/checkpoint_folder.h"
+
+/* ---- who writes what ---- */
+
+/* Each tensor is written by the first owner of its block. */
+static bool writes_tensor(const struct eth_hpp_context *context, size_t t)
+{
+    const struct eth_hpp_parameter *tensor = &context->parameters.tensors[t];
+    if (tensor->alias)
+        return false;
+    for (int b = 0; b < context->plan.block_count; b++) {
+        const struct eth_hpp_owned_block *block = &context->parameters.blocks[b];
+        if (block->block >= 0 && tensor->offset >= block->offset &&
+            tensor->offset < block->offset + block->count)
+            return block->counted_here;
+    }
+    return false;
+}
+
+static bool writes_any(const struct eth_hpp_plan *plan, int rank)
+{
+    for (int b = 0; b < plan->block_count; b++)
+        if (plan->blocks[b].ranks[0] == rank)
+            return true;
+    return false;
+}
+
+/* Numbers the ranks that write, in their order. */
+static void number_files(const struct eth_hpp_context *context,
+                         struct eth_hpp_checkpointer *checkpointer)
+{
+    for (int rank = 0; rank < context->job.size; rank++) {
+        if (!writes_any(&context->plan, rank))
+            continue;
+        checkpointer->count++;
+        if (rank == context->job.rank)
+            checkpointer->number = checkpointer->count;
+    }
+}
+
+static struct eth_hpp_stored_tensor describe(const struct eth_hpp_parameter *tensor)
+{
+    struct eth_hpp_stored_tensor stored = {
+        .name = tensor->name, .type = ETH_HPP_STORED_F32, .count = tensor->count};
+    if (tensor->columns != 0)
+        stored.shape[stored.dimensions++] = tensor->count / tensor->columns;
+    stored.shape[stored.dimensions++] = tensor->columns != 0 ? tensor->columns : tensor->count;
+    return stored;
+}
+
+/* Lays out weights, and first and second moments in turn. */
+static enum eth_hpp_status make_images(const struct eth_hpp_context *context,
+                                       struct eth_hpp_checkpointer *checkpointer,
+                                       struct eth_hpp_error *err)
+{
+    static const char *const moments[] = {ETH_HPP_FIRST_MOMENT, ETH_HPP_SECOND_MOMENT};
+    const size_t count = checkpointer->tensor_count;
+    struct eth_hpp_stored_tensor *weights = calloc(count + 1, sizeof(*weights));
+    struct eth_hpp_stored_tensor *states = calloc(2 * count + 1, sizeof(*states));
+    enum eth_hpp_status status = weights != NULL && states != NULL
+                                     ? ETH_HPP_OK
+                                     : eth_hpp_error_memory(err, "the checkpoint's tensors");
+    for (size_t i = 0; status == ETH_HPP_OK && i < count; i++) {
+        weights[i] = describe(&context->parameters.tensors[checkpointer->tensors[i]]);
+        for (size_t m = 0; m < 2; m++) {
+            struct eth_hpp_stored_tensor *state = &states[2 * i + m];
+            *state = (struct eth_hpp_stored_tensor){.type = ETH_HPP_STORED_F32,
+                                                    .shape = {weights[i].count},
+                                                    .dimensions = 1,
+                                                    .count = weights[i].count};
+            state->name =
+                eth_hpp_checkpoint_part_name(weights[i].name, moments[m], 0, weights[i].count);
+            if (state->name == NULL)
+                status = eth_hpp_error_memory(err, "the checkpoint's tensors");
+        }
+    }
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_safetensors_image_create(weights, count, &checkpointer->model, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_safetensors_image_create(states, 2 * count, &checkpointer->optimizer, err);
+    for (size_t i = 0; states != NULL && i < 2 * count; i++)
+        free(states[i].name);
+    free(weights);
+    free(states);
+    return status;
+}
+
+enum eth_hpp_status eth_hpp_checkpoint_writer_open(struct eth_hpp_context *context,
+                                                   struct eth_hpp_error *err)
+{
+    struct eth_hpp_checkpointer *checkpointer = context->checkpointer;
+    const size_t most = context->parameters.tensor_count;
+    number_files(context, checkpointer);
+    checkpointer->tensors = malloc((most + 1) * sizeof(*checkpointer->tensors));
+    if (checkpointer->tensors == NULL)
+        return eth_hpp_error_memory(err, "the checkpoint's tensors");
+    for (size_t t = 0; t < most; t++)
+        if (writes_tensor(context, t))
+            checkpointer->tensors[checkpointer->tensor_count++] = t;
+    return checkpointer->number > 0 ? make_images(context, checkpointer, err) : ETH_HPP_OK;
+}
+
+enum eth_hpp_status eth_hpp_checkpoint_writer_copy(struct eth_hpp_context *context,
+                                                   struct eth_hpp_error *err)
+{
+    struct eth_hpp_checkpointer *checkpointer = context->checkpointer;
+    const struct eth_hpp_parameters *parameters = &context->parameters;
+    struct eth_hpp_safetensors_image *model = &checkpointer->model;
+    struct eth_hpp_safetensors_image *optimizer = &checkpointer->optimizer;
+    struct eth_hpp_kernels *kernels = context->kernels;
+    enum eth_hpp_status status = ETH_HPP_OK;
+    for (size_t i = 0; status == ETH_HPP_OK && i < checkpointer->tensor_count; i++) {
+        const struct eth_hpp_parameter *tensor = &parameters->tensors[checkpointer->tensors[i]];
+        const struct {
+            char *to;
+            const float *from;
+        } copies[] = {
+            {model->bytes + model->begins[i], parameters->weights},
+            {optimizer->bytes + optimizer->begins[2 * i], parameters->first_moments},
+            {optimizer->bytes + optimizer->begins[2 * i + 1], parameters->second_moments}};
+        for (size_t c = 0; status == ETH_HPP_OK && c < 3; c++)
+            status =
+                kernels->ops->to_host(kernels->state, copies[c].to, copies[c].from + tensor->offset,
+                                      tensor->count * sizeof(float), err);
+    }
+    return status;
+}
+
+/* ---- the thread ---- */
+
+static enum eth_hpp_status write_image(const struct eth_hpp_checkpointer *checkpointer,
+                                       const char *partial, const char *part,
+                                       struct eth_hpp_safetensors_image *image,
+                                       struct eth_hpp_error *err)
+{
+    char *path = eth_hpp_checkpoint_file(partial, part, checkpointer->number, checkpointer->count);
+    if (path == NULL)
+        return eth_hpp_error_memory(err, partial);
+    eth_hpp_safetensors_image_seal(image);
+    enum eth_hpp_status status = eth_hpp_file_write(path, image->bytes, image->size, 0644, err);
+    free(path);
+    return status;
+}
+
+/* What will not become a checkpoint must not fill the disk. Other ranks may be writing beside. */
+static void remove_own(const struct eth_hpp_checkpointer *checkpointer, const char *partial)
+{
+    static const char *const parts[] = {"model", "optimizer"};
+    for (size_t i = 0; i < 2; i++) {
+        char *path =
+            eth_hpp_checkpoint_file(partial, parts[i], checkpointer->number, checkpointer->count);
+        if (path != NULL)
+            unlink(path);
+        free(path);
+    }
+    rmdir(partial); /* where it is empty */
+}
+
+static enum eth_hpp_status write_own(struct eth_hpp_checkpointer *checkpointer, const char *partial,
+                                     struct eth_hpp_error *err)
+{
+    enum eth_hpp_status status = eth_hpp_checkpoint_make_folder(partial, err);
+    if (status == ETH_HPP_OK)
+        status = write_image(checkpointer, partial, "model", &checkpointer->model, err);
+    if (status == ETH_HPP_OK)
+        status = write_image(checkpointer, partial, "optimizer", &checkpointer->optimizer, err);
+    if (status != ETH_HPP_OK)
+        remove_own(checkpointer, partial);
+    return status;
+}
+
+static enum eth_hpp_status run_task(struct eth_hpp_checkpointer *checkpointer,
+                                    struct eth_hpp_error *err)
+{
+    char *partial = eth_hpp_checkpoint_path(checkpointer->folder, checkpointer->state.step,
+                                            ETH_HPP_CHECKPOINT_PARTIAL);
+    enum eth_hpp_status status;
+    if (partial == NULL)
+        return eth_hpp_error_memory(err, "a checkpoint");
+    if (checkpointer->task == ETH_HPP_CHECKPOINT_WRITING) {
+        status = write_own(checkpointer, partial, err);
+    } else {
+        status = eth_hpp_checkpoint_publish(checkpointer->folder, &checkpointer->state,
+                                            checkpointer->model_config, checkpointer->count,
+                                            checkpointer->keep, err);
+        if (status != ETH_HPP_OK)
+            eth_hpp_checkpoint_remove(partial);
+    }
+    free(partial);
+    return status;
+}
+
+static void *run_thread(void *argument)
+{
+    struct eth_hpp_checkpointer *checkpointer = argument;
+    checkpointer->status = run_task(checkpointer, &checkpointer->failure);
+    atomic_store(&checkpointer->done, true);
+    return NULL;
+}
+
+enum eth_hpp_status eth_hpp_checkpoint_writer_start(struct eth_hpp_checkpointer *checkpointer,
+                                                    enum eth_hpp_checkpoint_phase task,
+                                                    struct eth_hpp_error *err)
+{
+    sigset_t all, before;
+    checkpointer->task = task;
+    atomic_store(&checkpointer->done, false);
+    sigfillset(&all); /* signals are the program's own threads' */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&checkpointer->thread, NULL, run_thread, checkpointer);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed != 0)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot start the checkpoint's thread: %s",
+                                 strerror(failed));
+    checkpointer->running = true;
+    return ETH_HPP_OK;
+}
+
+enum eth_hpp_status eth_hpp_checkpoint_writer_join(struct eth_hpp_checkpointer *checkpointer,
+                                                   struct eth_hpp_error *err)
+{
+    pthread_join(checkpointer->thread, NULL);
+    checkpointer->running = false;
+    if (checkpointer->status == ETH_HPP_OK)
+        return ETH_HPP_OK;
+    return eth_hpp_error_set(err, checkpointer->status, "the checkpoint of step %lld: %s",
+                             (long long)checkpointer->state.step, checkpointer->failure.text);
+}
+
+void eth_hpp_checkpoint_writer_free(struct eth_hpp_checkpointer *checkpointer)
+{
+    if (checkpointer->running)
+        pthread_join(checkpointer->thread, NULL);
+    eth_hpp_safetensors_image_free(&checkpointer->model);
+    eth_hpp_safetensors_image_free(&checkpointer->optimizer);
+    free(checkpointer->tensors);
+    free(checkpointer->folder);
+    free(checkpointer->model_config);
+}
