@@ -26,6 +26,7 @@ liblauncher_la_SOURCES = \
 	launcher/show.c \
 	launcher/simulate.c \
 	launcher/train.c launcher/train.h \
+	launcher/train_checkpoint.c \
 	launcher/train_progress.c
 liblauncher_la_CFLAGS = $(AM_CFLAGS) $(OPENBLAS_CFLAGS)
 launcher_libs = liblauncher.la libmodels.la libruntime.la libkernels.la libcomm.la \

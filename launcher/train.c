@@ -29,6 +29,11 @@ enum {
     SEED,
     METRICS,
     LOG_EVERY,
+    CHECKPOINT,
+    CHECKPOINT_EVERY,
+    CHECKPOINT_KEEP,
+    RESUME,
+    INIT_FROM,
     OPTIONS
 };
 
@@ -103,6 +108,38 @@ static const struct eth_hpp_option options[OPTIONS] = {
                    .least = 1,
                    .most = 1e9,
                    .fallback = "10"},
+    [CHECKPOINT] = {.name = "checkpoint",
+                    .kind = ETH_HPP_OPTION_FILE,
+                    .argument = "DIR",
+                    .help = "write checkpoints to this folder, which all nodes share"},
+    [CHECKPOINT_EVERY] = {.name = "checkpoint-every",
+                          .kind = ETH_HPP_OPTION_COUNT,
+                          .argument = "N",
+                          .help =
+                              "steps from checkpoint to checkpoint; 0: only at the end and on a "
+                              "signal",
+                          .least = 0,
+                          .most = 1e9,
+                          .fallback = "100"},
+    [CHECKPOINT_KEEP] = {.name = "checkpoint-keep",
+                         .kind = ETH_HPP_OPTION_COUNT,
+                         .argument = "N",
+                         .help = "checkpoints that stay, the newest ones; 0: all",
+                         .least = 0,
+                         .most = 1e6,
+                         .fallback = "3"},
+    [RESUME] = {.name = "resume",
+                .kind = ETH_HPP_OPTION_CHOICE,
+                .argument = "WHEN",
+                .help = "go on from the newest checkpoint: yes, no, auto (where there is one)",
+                .choices = "no|auto|yes",
+                .fallback = "no",
+                .alone = "yes"},
+    [INIT_FROM] = {.name = "init-from",
+                   .kind = ETH_HPP_OPTION_FILE,
+                   .argument = "DIR",
+                   .help = "first weights from a Hugging Face folder (config.json, "
+                           "model.safetensors)"},
 };
 
 /* What a run consists of, in the order in which it is made. */
@@ -114,10 +151,20 @@ struct run {
     struct eth_hpp_context *context;
     struct eth_hpp_gpt *gpt;
     struct eth_hpp_progress *progress;
-    bool shows; /* the one rank that prints */
+    struct eth_hpp_saver saver;
+    struct eth_hpp_checkpoint resumed; /* step -1: a new training */
+    bool shows;                        /* the one rank that prints */
+    bool stopped;                      /* a signal asked for the end */
 };
 
 /* ---- before there is a plan ---- */
+
+/* A fine-tuned model is that of the folder. */
+static const char *model_argument(const struct eth_hpp_option_set *set)
+{
+    const char *model = eth_hpp_option_text(set, MODEL);
+    return model != NULL ? model : eth_hpp_option_text(set, INIT_FROM);
+}
 
 /* Adds "--name=value" to the words. */
 static bool add_option(char **words, int *count, const struct eth_hpp_option_set *set, int index)
@@ -137,6 +184,16 @@ static bool add_word(char **words, int *count, const char *text)
     return words[*count - 1] != NULL;
 }
 
+static bool add_model(char **words, int *count, const struct eth_hpp_option_set *set)
+{
+    const char *model = model_argument(set);
+    if (model == NULL)
+        return true;
+    bool made = asprintf(&words[*count], "--model=%s", model) >= 0;
+    *count += made;
+    return made;
+}
+
 /* `eth-hpp train OPTIONS` becomes `eth-hpp launch JOB-OPTIONS -- eth-hpp train OPTIONS`. */
 static enum eth_hpp_status start_through_launch(const struct eth_hpp_option_set *set,
                                                 struct eth_hpp_error *err)
@@ -148,7 +205,7 @@ static enum eth_hpp_status start_through_launch(const struct eth_hpp_option_set 
         return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot find this program's own file: %s",
                                  strerror(errno));
     self[length] = '\0';
-    bool complete = add_word(words, &count, "launch") && add_option(words, &count, set, MODEL) &&
+    bool complete = add_word(words, &count, "launch") && add_model(words, &count, set) &&
                     add_option(words, &count, set, GLOBAL_BATCH) &&
                     add_option(words, &count, set, SEQ) && add_word(words, &count, "--") &&
                     add_word(words, &count, self) && add_word(words, &count, "train");
@@ -168,10 +225,16 @@ static enum eth_hpp_status start_through_launch(const struct eth_hpp_option_set 
 
 /* ---- set-up ---- */
 
+static enum eth_hpp_status open_data(struct run *run, uint64_t seed, struct eth_hpp_error *err)
+{
+    struct eth_hpp_data_options reading = {
+        .sequence_length = run->plan.sequence_length, .shuffle = true, .seed = seed};
+    return eth_hpp_data_open(eth_hpp_option_text(run->set, DATA), &reading, &run->data, err);
+}
+
 static enum eth_hpp_status open_inputs(struct run *run, struct eth_hpp_error *err)
 {
-    const char *path = getenv("ETH_HPP_PLAN_FILE"), *data = eth_hpp_option_text(run->set, DATA);
-    const char *model = eth_hpp_option_text(run->set, MODEL);
+    const char *path = getenv("ETH_HPP_PLAN_FILE"), *model = model_argument(run->set);
     enum eth_hpp_status status = eth_hpp_plan_load(path, &run->plan, err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_model_find(model != NULL ? model : run->plan.model, &run->model, err);
@@ -183,10 +246,15 @@ static enum eth_hpp_status open_inputs(struct run *run, struct eth_hpp_error *er
             status = eth_hpp_command_agrees(run->set, from_plan[i], planned[i], err);
     if (status != ETH_HPP_OK)
         return status;
-    struct eth_hpp_data_options reading = {.sequence_length = run->plan.sequence_length,
-                                           .shuffle = true,
-                                           .seed = (uint64_t)eth_hpp_option_number(run->set, SEED)};
-    return eth_hpp_data_open(data, &reading, &run->data, err);
+    return open_data(run, (uint64_t)eth_hpp_option_number(run->set, SEED), err);
+}
+
+/* What is trained on may change after the model is made: a checkpoint knows its own seed. */
+static enum eth_hpp_status sample(void *user, int64_t number, int32_t *tokens, int32_t *targets,
+                                  struct eth_hpp_error *err)
+{
+    const struct run *run = user;
+    return eth_hpp_data_sample(run->data, number, tokens, targets, err);
 }
 
 /* The lowest rank that computes prints: an idle one has no metrics. */
@@ -202,8 +270,8 @@ static enum eth_hpp_status open_model(struct run *run, struct eth_hpp_error *err
 {
     struct eth_hpp_gpt_options gpt = {.model = &run->model,
                                       .seed = (uint64_t)eth_hpp_option_number(run->set, SEED),
-                                      .sample = eth_hpp_data_sample,
-                                      .data = run->data};
+                                      .sample = sample,
+                                      .data = run};
     enum eth_hpp_status status = eth_hpp_init(NULL, &run->context, err);
     if (status != ETH_HPP_OK)
         return status;
@@ -213,12 +281,52 @@ static enum eth_hpp_status open_model(struct run *run, struct eth_hpp_error *err
         eth_hpp_log_warning("the configuration of %s asks for dropout, which the built-in GPT does "
                             "not do",
                             run->model.name);
-    status = eth_hpp_gpt_create(run->context, &gpt, &run->gpt, err);
-    if (status == ETH_HPP_OK && run->shows)
-        status = eth_hpp_progress_open(&run->plan, (int64_t)eth_hpp_option_number(run->set, STEPS),
-                                       (int64_t)eth_hpp_option_number(run->set, LOG_EVERY),
-                                       eth_hpp_option_text(run->set, METRICS), &run->progress, err);
-    return status;
+    return eth_hpp_gpt_create(run->context, &gpt, &run->gpt, err);
+}
+
+/* Goes on from a checkpoint, or starts from another model's weights. */
+static enum eth_hpp_status open_checkpoints(struct run *run, struct eth_hpp_error *err)
+{
+    const struct eth_hpp_option_set *set = run->set;
+    const char *init_from = eth_hpp_option_text(set, INIT_FROM);
+    const struct eth_hpp_saver_options saving = {
+        .folder = eth_hpp_option_text(set, CHECKPOINT),
+        .every = (int64_t)eth_hpp_option_number(set, CHECKPOINT_EVERY),
+        .keep = (int)eth_hpp_option_number(set, CHECKPOINT_KEEP),
+        .resume = (enum eth_hpp_resume)eth_hpp_option_number(set, RESUME),
+        .model = &run->model,
+        .seed = (uint64_t)eth_hpp_option_number(set, SEED),
+        .seed_given = set->values[SEED].source != ETH_HPP_FROM_DEFAULT,
+        .data_tokens = eth_hpp_data_tokens(run->data)};
+    enum eth_hpp_status status =
+        eth_hpp_saver_open(run->context, &saving, &run->saver, &run->resumed, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    if (run->resumed.step < 0)
+        return init_from != NULL ? eth_hpp_load_weights(run->context, init_from, err) : ETH_HPP_OK;
+    if (run->shows)
+        eth_hpp_log_info("going on from step %lld of %s", (long long)run->resumed.step,
+                         saving.folder);
+    if (run->shows && run->resumed.global_batch != run->plan.global_batch)
+        eth_hpp_log_warning("the checkpoint was trained with %d samples a step, this plan has %d: "
+                            "the loss will not go on as it would have; --global-batch=%d keeps it",
+                            run->resumed.global_batch, run->plan.global_batch,
+                            run->resumed.global_batch);
+    if (run->resumed.seed == saving.seed)
+        return ETH_HPP_OK;
+    eth_hpp_data_close(run->data);
+    run->data = NULL;
+    return open_data(run, run->resumed.seed, err);
+}
+
+static enum eth_hpp_status open_progress(struct run *run, struct eth_hpp_error *err)
+{
+    const struct eth_hpp_progress_options showing = {
+        .first = run->resumed.step > 0 ? run->resumed.step : 0,
+        .steps = (int64_t)eth_hpp_option_number(run->set, STEPS),
+        .every = (int64_t)eth_hpp_option_number(run->set, LOG_EVERY),
+        .metrics_path = eth_hpp_option_text(run->set, METRICS)};
+    return eth_hpp_progress_open(&run->plan, &showing, &run->progress, err);
 }
 
 /* ---- training ---- */
@@ -236,18 +344,34 @@ static enum eth_hpp_status train_steps(struct run *run, struct eth_hpp_error *er
                                                   .weight_decay =
                                                       eth_hpp_option_number(set, WEIGHT_DECAY),
                                                   .clip_norm = eth_hpp_option_number(set, CLIP)};
-    for (int64_t step = 0; step < schedule.steps; step++) {
+    enum eth_hpp_status status = ETH_HPP_OK;
+    int64_t step = run->resumed.step > 0 ? run->resumed.step : 0;
+    while (status == ETH_HPP_OK && step < schedule.steps && !run->stopped) {
         struct eth_hpp_metrics metrics;
         optimizer.learning_rate = eth_hpp_schedule_rate(&schedule, step);
-        enum eth_hpp_status status = eth_hpp_step(run->context, &optimizer, &metrics, err);
+        status = eth_hpp_step(run->context, &optimizer, &metrics, err);
         if (status == ETH_HPP_OK && run->shows)
             status = eth_hpp_progress_step(run->progress, &metrics, optimizer.learning_rate, err);
-        if (status != ETH_HPP_OK)
-            return status;
+        if (status == ETH_HPP_OK)
+            status = eth_hpp_saver_step(&run->saver, &metrics, &run->stopped, err);
+        step++;
     }
-    if (run->shows)
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_saver_finish(&run->saver, step, err);
+    if (status == ETH_HPP_OK && run->shows)
         eth_hpp_progress_finish(run->progress);
-    return ETH_HPP_OK;
+    if (status == ETH_HPP_OK && run->shows && run->stopped)
+        eth_hpp_log_info("stopped by signal %d after step %lld: --resume goes on from there",
+                         eth_hpp_saver_signal(), (long long)step);
+    return status;
+}
+
+static enum eth_hpp_status train_rank(struct run *run, struct eth_hpp_error *err)
+{
+    enum eth_hpp_status status = open_checkpoints(run, err);
+    if (status == ETH_HPP_OK && run->shows)
+        status = open_progress(run, err);
+    return status == ETH_HPP_OK ? train_steps(run, err) : status;
 }
 
 static void close_run(struct run *run)
@@ -259,12 +383,15 @@ static void close_run(struct run *run)
     eth_hpp_plan_free(&run->plan);
 }
 
+/* For the exit code: a signal has ended the training, in order. */
+static bool stopped;
+
 static enum eth_hpp_status train(const struct eth_hpp_option_set *set, int argc, char **argv,
                                  struct eth_hpp_error *err)
 {
     (void)argc;
     (void)argv;
-    struct run run = {.set = set};
+    struct run run = {.set = set, .resumed = {.step = -1}};
     if (eth_hpp_option_text(set, DATA) == NULL)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "no data: give --data=FILE");
     if (eth_hpp_option_number(set, MIN_LR) > eth_hpp_option_number(set, LR))
@@ -272,16 +399,23 @@ static enum eth_hpp_status train(const struct eth_hpp_option_set *set, int argc,
                                  "--min-lr=%s is above --lr=%s: the rate falls from --lr to "
                                  "--min-lr",
                                  eth_hpp_option_text(set, MIN_LR), eth_hpp_option_text(set, LR));
+    if (eth_hpp_option_text(set, CHECKPOINT) == NULL && eth_hpp_option_number(set, RESUME) > 0)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "--resume=%s needs to know from where: give --checkpoint=DIR",
+                                 eth_hpp_option_text(set, RESUME));
     if (getenv("ETH_HPP_PLAN_FILE") == NULL)
         return start_through_launch(set, err);
     enum eth_hpp_status status = open_inputs(&run, err);
     if (status == ETH_HPP_OK)
         status = open_model(&run, err);
     if (status == ETH_HPP_OK && !eth_hpp_get_assignment(run.context)->idle)
-        status = train_steps(&run, err);
+        status = train_rank(&run, err);
+    else if (status == ETH_HPP_OK && eth_hpp_option_text(set, CHECKPOINT) != NULL)
+        eth_hpp_saver_outlast_signals();
     if (status != ETH_HPP_OK)
         eth_hpp_fail(run.context, err); /* tells the others, and says it once */
     close_run(&run);
+    stopped = run.stopped;
     return status;
 }
 
@@ -296,5 +430,6 @@ int eth_hpp_command_train(int argc, char **argv)
         .count = OPTIONS,
         .environment = true,
         .run = train};
-    return eth_hpp_command_run(&command, argc, argv);
+    int code = eth_hpp_command_run(&command, argc, argv);
+    return code == ETH_HPP_EXIT_OK && stopped ? ETH_HPP_EXIT_SIGNAL + eth_hpp_saver_signal() : code;
 }

@@ -3,6 +3,7 @@
 #define ETH_HPP_LAUNCHER_TRAIN_H
 
 #include "base/option.h"
+#include "model/model.h"
 #include "plan/plan.h"
 
 /* ---- learning rate ---- */
@@ -20,11 +21,18 @@ double eth_hpp_schedule_rate(const struct eth_hpp_schedule *schedule, int64_t st
 
 struct eth_hpp_progress;
 
-/* Shows steps on standard output: a bar on a terminal, else a line every `every` steps; and writes
- * a line of JSON a step to `metrics_path` (NULL: none). The plan must outlive it. Errors: INPUT,
- * IO, MEMORY. */
-enum eth_hpp_status eth_hpp_progress_open(const struct eth_hpp_plan *plan, int64_t steps,
-                                          int64_t every, const char *metrics_path,
+struct eth_hpp_progress_options {
+    int64_t first, steps;     /* the first step of this run, and the steps of the whole training */
+    int64_t every;            /* lines are this many steps apart */
+    const char *metrics_path; /* NULL: none */
+};
+
+/* Shows steps on standard output: a bar on a terminal, else lines; and writes a line of JSON a step
+ * to the metrics file. A run that goes on at step `first` keeps the file's lines of the steps
+ * before it. The plan must outlive it; options are copied, the path is not. Errors: INPUT, IO,
+ * MEMORY. */
+enum eth_hpp_status eth_hpp_progress_open(const struct eth_hpp_plan *plan,
+                                          const struct eth_hpp_progress_options *options,
                                           struct eth_hpp_progress **progress,
                                           struct eth_hpp_error *err);
 /* Takes one step in. Errors: IO (the metrics file). */
@@ -35,5 +43,45 @@ enum eth_hpp_status eth_hpp_progress_step(struct eth_hpp_progress *progress,
 void eth_hpp_progress_finish(struct eth_hpp_progress *progress);
 /* NULL is fine. */
 void eth_hpp_progress_close(struct eth_hpp_progress *progress);
+
+/* ---- checkpoints ---- */
+
+struct eth_hpp_saver_options {
+    const char *folder; /* NULL: no checkpoints */
+    int64_t every;      /* steps; 0: at the end and on a signal only */
+    int keep;
+    enum eth_hpp_resume resume;
+    const struct eth_hpp_model *model;
+    uint64_t seed;
+    bool seed_given; /* else that of the checkpoint is taken */
+    int64_t data_tokens;
+};
+
+struct eth_hpp_saver {
+    struct eth_hpp_context *context;
+    struct eth_hpp_saver_options options;
+    int64_t saved; /* the step of the last checkpoint; -1: none */
+};
+
+/* Opens the checkpoints and takes up an earlier training; *resumed is that, or has step -1. From
+ * here on SIGTERM and SIGUSR1 no longer end the process but ask for a last checkpoint. Errors:
+ * INPUT (another seed than the checkpoint's), and those of eth_hpp_checkpoint_open. */
+enum eth_hpp_status eth_hpp_saver_open(struct eth_hpp_context *context,
+                                       const struct eth_hpp_saver_options *options,
+                                       struct eth_hpp_saver *saver,
+                                       struct eth_hpp_checkpoint *resumed,
+                                       struct eth_hpp_error *err);
+/* After each step: a checkpoint where one is due. *stop: a signal has asked for the end. */
+enum eth_hpp_status eth_hpp_saver_step(struct eth_hpp_saver *saver,
+                                       const struct eth_hpp_metrics *metrics, bool *stop,
+                                       struct eth_hpp_error *err);
+/* At the end: `steps` are done; the last checkpoint is whole when it returns. */
+enum eth_hpp_status eth_hpp_saver_finish(struct eth_hpp_saver *saver, int64_t steps,
+                                         struct eth_hpp_error *err);
+
+/* A rank that the plan leaves idle outlasts the signals, too, for the others' sake. */
+void eth_hpp_saver_outlast_signals(void);
+/* The signal that has asked for the end, SIGTERM where another rank got it. */
+int eth_hpp_saver_signal(void);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/json.h"
@@ -14,11 +15,11 @@ enum { BAR_WIDTH = 30 };
 
 struct eth_hpp_progress {
     const struct eth_hpp_plan *plan;
-    int64_t steps, every, done;
+    struct eth_hpp_progress_options options;
+    int64_t done; /* of this run's steps */
     bool terminal;
     FILE *metrics;
-    const char *metrics_path;
-    double *step_s; /* [steps] */
+    double *step_s; /* [steps of this run] */
     double first_loss, last_loss;
 };
 
@@ -31,9 +32,29 @@ double eth_hpp_schedule_rate(const struct eth_hpp_schedule *schedule, int64_t st
     return schedule->least + (schedule->peak - schedule->least) * 0.5 * (1 + cos(M_PI * share));
 }
 
+/* Bytes of the lines of the steps before `first`; later ones this run writes anew. */
+static off_t kept_bytes(const char *path, int64_t first)
+{
+    struct stat info;
+    char *line = NULL;
+    size_t room = 0;
+    off_t kept = 0;
+    long long step;
+    FILE *file =
+        first > 0 && stat(path, &info) == 0 && S_ISREG(info.st_mode) ? fopen(path, "re") : NULL;
+    if (file == NULL)
+        return 0;
+    for (ssize_t length; (length = getline(&line, &room, file)) > 0; kept += length)
+        if (line[length - 1] != '\n' || sscanf(line, "{\"step\":%lld", &step) != 1 || step >= first)
+            break;
+    free(line);
+    fclose(file);
+    return kept;
+}
+
 /* Grows line by line, so that it can be followed. A FIFO that nobody reads must not hang the run.
  */
-static FILE *create_metrics(const char *path, struct eth_hpp_error *err)
+static FILE *create_metrics(const char *path, int64_t first, struct eth_hpp_error *err)
 {
     FILE *file = NULL;
     if (strcmp(path, "-") == 0) {
@@ -41,9 +62,12 @@ static FILE *create_metrics(const char *path, struct eth_hpp_error *err)
                           "--metrics=-: standard output shows the progress: name a file");
         return NULL;
     }
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0666);
-    if (fd >= 0 && fcntl(fd, F_SETFL, 0) == 0)
-        file = fdopen(fd, "w");
+    const off_t kept = kept_bytes(path, first);
+    const int how = kept > 0 ? O_APPEND : O_TRUNC;
+    int fd = open(path, O_WRONLY | O_CREAT | how | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0666);
+    if (fd >= 0 && fcntl(fd, F_SETFL, kept > 0 ? O_APPEND : 0) == 0 &&
+        (kept == 0 || ftruncate(fd, kept) == 0))
+        file = fdopen(fd, kept > 0 ? "a" : "w");
     if (file == NULL) {
         eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%.512s: cannot create: %s", path,
                           strerror(errno));
@@ -53,22 +77,22 @@ static FILE *create_metrics(const char *path, struct eth_hpp_error *err)
     return file;
 }
 
-enum eth_hpp_status eth_hpp_progress_open(const struct eth_hpp_plan *plan, int64_t steps,
-                                          int64_t every, const char *metrics_path,
+enum eth_hpp_status eth_hpp_progress_open(const struct eth_hpp_plan *plan,
+                                          const struct eth_hpp_progress_options *options,
                                           struct eth_hpp_progress **progress,
                                           struct eth_hpp_error *err)
 {
+    const int64_t own = options->steps > options->first ? options->steps - options->first : 0;
     struct eth_hpp_progress *made = calloc(1, sizeof(*made));
-    if (made == NULL || (made->step_s = calloc((size_t)steps, sizeof(double))) == NULL) {
+    if (made == NULL || (made->step_s = calloc((size_t)own + 1, sizeof(double))) == NULL) {
         free(made);
         return eth_hpp_error_memory(err, "the progress");
     }
     made->plan = plan;
-    made->steps = steps;
-    made->every = every;
+    made->options = *options;
     made->terminal = isatty(STDOUT_FILENO);
-    made->metrics_path = metrics_path;
-    if (metrics_path != NULL && (made->metrics = create_metrics(metrics_path, err)) == NULL) {
+    if (options->metrics_path != NULL &&
+        (made->metrics = create_metrics(options->metrics_path, options->first, err)) == NULL) {
         eth_hpp_progress_close(made);
         return err->status;
     }
@@ -128,13 +152,14 @@ static enum eth_hpp_status write_metrics(struct eth_hpp_progress *p,
     json_object_put(line);
     if (!written)
         return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%.512s: cannot write the metrics: %s",
-                                 p->metrics_path, strerror(cause));
+                                 p->options.metrics_path, strerror(cause));
     return ETH_HPP_OK;
 }
 
 static void show(const struct eth_hpp_progress *p, const struct eth_hpp_metrics *m)
 {
     char figures[256], bar[BAR_WIDTH + 1];
+    const long long at = p->options.first + p->done, steps = p->options.steps;
     double predicted = p->plan->predicted.step_s;
     int used = snprintf(figures, sizeof(figures), "loss %.4f  %.1f samples/s  step %.3f s", m->loss,
                         p->plan->global_batch / m->step_s, m->step_s);
@@ -144,13 +169,13 @@ static void show(const struct eth_hpp_progress *p, const struct eth_hpp_metrics 
     snprintf(figures + used, sizeof(figures) - (size_t)used, "  bubble %.0f %%  sync %.0f %%",
              100 * bubble_share(m), 100 * m->sync_exposed_s / m->step_s);
     if (!p->terminal) {
-        printf("step %lld/%lld  %s\n", (long long)p->done, (long long)p->steps, figures);
+        printf("step %lld/%lld  %s\n", at, steps, figures);
     } else {
-        int full = (int)(BAR_WIDTH * p->done / p->steps);
+        int full = (int)(BAR_WIDTH * at / steps);
         memset(bar, '.', BAR_WIDTH);
         memset(bar, '#', (size_t)full);
         bar[BAR_WIDTH] = '\0';
-        printf("\r\033[K[%s] %lld/%lld  %s", bar, (long long)p->done, (long long)p->steps, figures);
+        printf("\r\033[K[%s] %lld/%lld  %s", bar, at, steps, figures);
     }
     fflush(stdout);
 }
@@ -164,7 +189,8 @@ enum eth_hpp_status eth_hpp_progress_step(struct eth_hpp_progress *progress,
         p->first_loss = metrics->loss;
     p->last_loss = metrics->loss;
     p->step_s[p->done++] = metrics->step_s;
-    if (p->terminal || p->done % p->every == 0 || p->done == 1 || p->done == p->steps)
+    const int64_t at = p->options.first + p->done;
+    if (p->terminal || at % p->options.every == 0 || p->done == 1 || at == p->options.steps)
         show(p, metrics);
     return p->metrics != NULL ? write_metrics(p, metrics, learning_rate, err) : ETH_HPP_OK;
 }
