@@ -1,157 +1,225 @@
 #include "plan/bound.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Least seconds of one GPU for one sample of a layer kind. */
-static double best_rate(const struct eth_hpp_cost *cost, int device, int most_per_node, int kind)
+#include "plan/bound_lp.h"
+#include "plan/bound_stages.h"
+
+/* ---- prices at a step: step 4 of the proof ---- */
+
+/* The part of its window that a worker with the cells from `first` to `last` can compute in. */
+static double use_of(const struct eth_hpp_bound_room *b, const struct eth_hpp_bound_setting *s,
+                     const struct sums *sums, int first, int last, double window)
 {
-    int kinds = cost->profile->kind_count;
-    double best = INFINITY;
-    for (int d = 0; d < cost->degrees; d++) {
-        const struct eth_hpp_times *times = cost->times[device * cost->degrees + d];
-        if (times == NULL || cost->degree[d] > most_per_node)
-            continue;
-        for (int p = 0; p < times->points; p++) {
-            const struct eth_hpp_layer_time *t = &times->times[p * kinds + kind];
-            double s = (t->forward_s + t->backward_s) * cost->degree[d] / times->samples[p];
-            best = s < best ? s : best;
+    double forward = 0, backward = 0, n = b->global_batch / s->least_samples;
+    double most = sums[last + 1].most_s - sums[first].most_s;
+    int from, end;
+    eth_hpp_bound_inner(b, first, last, &from, &end);
+    if (from < end) {
+        forward = sums[end].forward_s - sums[from].forward_s;
+        backward = sums[end].backward_s - sums[from].backward_s;
+    }
+    double own = forward + backward, spare = window * (1 + 1e-12) - own - b->behind_s[last];
+    if (spare < 0)
+        return 0;
+    if (own > 0)
+        n = eth_hpp_bound_smaller(
+            n, eth_hpp_bound_smaller(
+                   eth_hpp_bound_whole(window / own),
+                   1 + eth_hpp_bound_whole(spare / eth_hpp_bound_larger(forward, backward))));
+    return eth_hpp_bound_smaller(1, n * most / window);
+}
+
+/* The first row from cell `first` on whose price falls if stages use this part of their window, or
+ * the number of rows. */
+static int find_dear(const struct eth_hpp_bound_room *b, int i,
+                     const struct eth_hpp_bound_setting *s, int first, int end, double used_s)
+{
+    int tensor_parallel = b->cost->degree[s->degree], r = b->row_of[first];
+    while (r < b->row_of[end] && tensor_parallel * s->once_s[b->row[r].kind] >=
+                                     b->price[r * b->devices + i] * used_s * (1 - 1e-12))
+        r++;
+    return r < b->row_of[end] ? r : b->rows;
+}
+
+/* Lowers a device's prices of rows from cell `first` on to what stages that begin there take. */
+static void price_stages(struct eth_hpp_bound_room *b, int i, int setting, int first, double window)
+{
+    const struct eth_hpp_bound_setting *s = &b->settings[setting];
+    const struct sums *sums = &b->sums[setting * (b->cells + 1)];
+    const struct reach *reach = &b->reach[setting * b->cells + first];
+    const struct eth_hpp_device *device = &b->cost->cluster->devices[b->device[i]];
+    int tensor_parallel = b->cost->degree[s->degree];
+    int dear = find_dear(b, i, s, first, reach->end, window * reach->use);
+    double best = 0;
+    if (dear == b->rows)
+        return;
+    for (int last = reach->end - 1; last >= b->row[dear].cell; last--) {
+        if (best < reach->use) {
+            double use = use_of(b, s, sums, first, last, window);
+            if (use > best)
+                use = eth_hpp_bound_smaller(
+                    use, eth_hpp_bound_use(
+                             b,
+                             eth_hpp_bound_in_flight(
+                                 device, s,
+                                 eth_hpp_bound_holding(b, s->degree, s->recompute, first, last)),
+                             sums[last + 1].most_s - sums[first].most_s, last));
+            best = eth_hpp_bound_larger(best, use);
+        }
+        for (int r = b->row_of[last]; r < b->row_of[last + 1] && best > 0; r++) {
+            double *price = &b->price[r * b->devices + i];
+            *price = eth_hpp_bound_smaller(*price, tensor_parallel * s->once_s[b->row[r].kind] /
+                                                       (best * window));
         }
     }
-    return best;
 }
 
-/* Rows: kinds (equalities), then devices. Columns: x[k,d], T, slacks, the right-hand side. */
-struct table {
-    int rows, columns, unknowns; /* unknowns: x and T */
-    double *cell;
-    double *cost;
-    int *basis;
-};
-
-static double *at(const struct table *t, int row, int column)
+static double tail_s(const struct eth_hpp_bound_room *b, double step_s)
 {
-    return &t->cell[row * t->columns + column];
+    double tail = b->optimizer_s;
+    if (step_s < b->alone_s)
+        tail += b->sum_s;
+    if (step_s < b->tied_alone_s)
+        tail += b->tied_sum_s;
+    return tail;
 }
 
-static void pivot(struct table *t, int row, int column)
+static void find_prices(struct eth_hpp_bound_room *b, double step_s)
 {
-    double scale = 1 / *at(t, row, column);
-    for (int j = 0; j < t->columns; j++)
-        *at(t, row, j) *= scale;
-    for (int i = 0; i < t->rows; i++) {
-        double factor = *at(t, i, column);
-        if (i == row || factor == 0)
-            continue;
-        for (int j = 0; j < t->columns; j++)
-            *at(t, i, j) -= factor * *at(t, row, j);
-    }
-    double factor = t->cost[column];
-    for (int j = 0; j < t->columns; j++)
-        t->cost[j] -= factor * *at(t, row, j);
-    t->basis[row] = column;
+    double all_s = step_s - tail_s(b, step_s);
+    for (int i = 0; i < b->rows * b->devices; i++)
+        b->price[i] = INFINITY;
+    for (int i = 0; i < b->devices; i++)
+        for (int j = b->first_setting[i]; j < b->first_setting[i + 1]; j++)
+            for (int c = 0; c < b->cells && all_s > b->before_s[c]; c++)
+                price_stages(b, i, j, c, all_s - b->before_s[c]);
 }
 
-/* Bland's rule cannot cycle; the programme is bounded below by 0. False if it did not end. */
-static bool minimise(struct table *t)
+/* Is there a layer that fits on no device? */
+static bool fits_nowhere(const struct eth_hpp_bound_room *b)
 {
-    for (int turn = 0; turn < 10000; turn++) {
-        int enter = 0, leave = -1;
-        while (enter < t->columns - 1 && t->cost[enter] >= -1e-12)
-            enter++;
-        if (enter == t->columns - 1)
+    bool held[ETH_HPP_BOUND_CELLS] = {false};
+    for (int i = 0; i < b->first_setting[b->devices] * b->cells; i++)
+        for (int c = i % b->cells; c < b->reach[i].end; c++)
+            held[c] = true;
+    for (int c = 0; c < b->cells; c++)
+        if (!held[c])
             return true;
-        for (int i = 0; i < t->rows; i++) {
-            double a = *at(t, i, enter);
-            if (a <= 1e-12)
-                continue;
-            double ratio = *at(t, i, t->columns - 1) / a;
-            double least =
-                leave < 0 ? INFINITY : *at(t, leave, t->columns - 1) / *at(t, leave, enter);
-            if (ratio < least || (ratio == least && t->basis[i] < t->basis[leave]))
-                leave = i;
-        }
-        if (leave < 0)
-            return false;
-        pivot(t, leave, enter);
-    }
     return false;
 }
 
-/*
- * A start without artificial variables: every kind runs on the first device, x[k,0] = 1 and
- * T = load[0]; all other devices have slack T.
- */
-static double solve(struct table *t, int kinds, int devices, const double *load)
+/* ---- the linear programme ---- */
+
+/* Does a row cost all but the same as these prices? Rows that do become one. */
+static bool alike(const double *a, const double *b, int count)
 {
-    int time = kinds * devices, rhs = t->columns - 1;
-    for (int k = 0; k < kinds; k++) {
-        for (int d = 0; d < devices; d++)
-            *at(t, k, k * devices + d) = 1;
-        *at(t, k, rhs) = 1;
+    for (int i = 0; i < count; i++)
+        if (a[i] != b[i] && !(fabs(a[i] - b[i]) < 5e-4 * b[i]))
+            return false;
+    return true;
+}
+
+/* The loads of the programme from the prices, at the lower price where rows become one. Returns the
+ * rows. */
+static int find_loads(struct eth_hpp_bound_room *b)
+{
+    int rows = 0, devices = b->devices;
+    double most = 0;
+    for (int r = 0; r < b->rows; r++) {
+        const double *price = &b->price[r * devices];
+        if (rows == 0 || b->row[r].kind != b->row[r - 1].kind ||
+            !alike(price, &b->load[(rows - 1) * devices], devices)) {
+            memcpy(&b->load[rows * devices], price, (size_t)devices * sizeof(*price));
+            b->layers[rows++] = 0;
+        }
+        b->layers[rows - 1] += b->row[r].layers;
+        for (int i = 0; i < devices; i++)
+            b->load[(rows - 1) * devices + i] =
+                eth_hpp_bound_smaller(b->load[(rows - 1) * devices + i], price[i]);
     }
-    for (int d = 0; d < devices; d++) {
-        for (int k = 0; k < kinds; k++)
-            *at(t, kinds + d, k * devices + d) = load[k * devices + d];
-        *at(t, kinds + d, time) = -1;
-        *at(t, kinds + d, t->unknowns + d) = 1;
+    for (int i = 0; i < rows * devices; i++) {
+        b->load[i] *= (double)b->global_batch * b->layers[i / devices] / b->gpus[i % devices];
+        most = isinf(b->load[i]) ? most : eth_hpp_bound_larger(most, b->load[i]);
     }
-    t->cost[time] = 1;
-    for (int k = 0; k < kinds; k++)
-        pivot(t, k, k * devices);
-    pivot(t, kinds, time);
-    for (int d = 1; d < devices; d++)
-        t->basis[kinds + d] = t->unknowns + d;
-    return minimise(t) ? -t->cost[rhs] : 0;
+    for (int i = 0; i < rows * devices; i++) /* the programme wants finite loads */
+        b->load[i] = eth_hpp_bound_smaller(b->load[i], 1e3 * most);
+    return rows;
+}
+
+/* How many times the GPUs that there are it takes to end within a step: more than 1 proves that no
+ * plan does. INFINITY where no GPU can hold some layer. */
+static double needed(struct eth_hpp_bound_room *b, double step_s)
+{
+    find_prices(b, step_s);
+    for (int r = 0; r < b->rows; r++) {
+        double least = INFINITY;
+        for (int i = 0; i < b->devices; i++)
+            least = eth_hpp_bound_smaller(least, b->price[r * b->devices + i]);
+        if (isinf(least))
+            return INFINITY;
+    }
+    int rows = find_loads(b);
+    return eth_hpp_bound_lp(b->load, rows, b->devices);
+}
+
+/* The least step without memory, fill, drain and whole numbers. */
+static double simple_bound(struct eth_hpp_bound_room *b)
+{
+    for (int r = 0; r < b->rows; r++)
+        for (int i = 0; i < b->devices; i++) {
+            double least = INFINITY;
+            for (int j = b->first_setting[i]; j < b->first_setting[i + 1]; j++)
+                least = eth_hpp_bound_smaller(least, b->cost->degree[b->settings[j].degree] *
+                                                         b->settings[j].once_s[b->row[r].kind]);
+            b->price[r * b->devices + i] = least;
+        }
+    int rows = find_loads(b);
+    return eth_hpp_bound_lp(b->load, rows, b->devices) + b->optimizer_s;
+}
+
+/* The longest step that is proven to be impossible. One that needs `needed` times the GPUs takes at
+ * least about that much longer, which is where to look next. */
+static double search(struct eth_hpp_bound_room *b)
+{
+    const double precision = 1.002, proven = 1 + 1e-9;
+    double low = simple_bound(b), high = INFINITY, more;
+    if (low <= 0)
+        return 0;
+    if (fits_nowhere(b))
+        return INFINITY;
+    more = needed(b, low);
+    for (int turn = 0; turn < 40 && more > proven && high > precision * low; turn++) {
+        double step_s = low * eth_hpp_bound_smaller(eth_hpp_bound_larger(more, precision), 2);
+        if (step_s >= high)
+            step_s = sqrt(low * high);
+        double there = needed(b, step_s);
+        if (there > proven) {
+            low = step_s;
+            more = there;
+        } else {
+            high = step_s;
+        }
+    }
+    return low;
 }
 
 double eth_hpp_bound(const struct eth_hpp_cost *cost, int global_batch)
 {
-    const struct eth_hpp_cluster *cluster = cost->cluster;
-    int kinds = cost->profile->kind_count, devices = 0;
-    double *load = calloc((size_t)(kinds * cluster->device_count) + 1, sizeof(*load));
-    struct table t = {0};
+    struct eth_hpp_bound_room b = {.cost = cost, .global_batch = global_batch};
     double bound = 0;
-    if (load == NULL)
-        return 0;
-    /* load[k * devices + d], once the number of usable devices is known: first by device. */
-    double *by_device = calloc((size_t)(kinds * cluster->device_count) + 1, sizeof(*by_device));
-    if (by_device == NULL)
-        goto out;
-    for (int i = 0; i < cluster->device_count; i++) {
-        int gpus = 0, most = 0;
-        for (int n = 0; n < cluster->node_count; n++) {
-            int here = 0;
-            for (int g = 0; g < cluster->nodes[n].gpus; g++)
-                here += cluster->nodes[n].devices[g] == i;
-            gpus += here;
-            most = here > most ? here : most;
-        }
-        if (gpus == 0 || best_rate(cost, i, most, 0) == INFINITY)
-            continue;
-        for (int k = 0; k < kinds; k++)
-            by_device[devices * kinds + k] =
-                (double)global_batch * eth_hpp_cost_count(cost, k, 0, cost->profile->layer_count) *
-                best_rate(cost, i, most, k) / gpus;
-        devices++;
+    if (eth_hpp_bound_open(&b)) {
+        size_t count = (size_t)(b.rows * b.devices);
+        b.price = calloc(count, sizeof(*b.price));
+        b.load = calloc(count, sizeof(*b.load));
+        b.layers = calloc((size_t)b.rows, sizeof(*b.layers));
+        if (b.price != NULL && b.load != NULL && b.layers != NULL)
+            bound = search(&b) * (1 - 1e-9); /* rounding must not pass the truth */
     }
-    for (int k = 0; k < kinds; k++)
-        for (int d = 0; d < devices; d++)
-            load[k * devices + d] = by_device[d * kinds + k];
-    t.rows = kinds + devices;
-    t.unknowns = kinds * devices + 1;
-    t.columns = t.unknowns + devices + 1;
-    t.cell = calloc((size_t)(t.rows * t.columns), sizeof(*t.cell));
-    t.cost = calloc((size_t)t.columns, sizeof(*t.cost));
-    t.basis = calloc((size_t)t.rows, sizeof(*t.basis));
-    if (devices > 0 && t.cell != NULL && t.cost != NULL && t.basis != NULL)
-        bound = solve(&t, kinds, devices, load) * (1 - 1e-9); /* rounding must not pass the truth */
-out:
-    free(by_device);
-    free(load);
-    free(t.cell);
-    free(t.cost);
-    free(t.basis);
+    free(b.price);
+    free(b.load);
+    free(b.layers);
+    eth_hpp_bound_close(&b);
     return bound;
 }

@@ -6,7 +6,8 @@ libplan_la_SOURCES = \
 	lib/plan/anneal.c lib/plan/anneal.h \
 	lib/plan/bind.c \
 	lib/plan/blocks.c \
-	lib/plan/bound.c lib/plan/bound.h \
+	lib/plan/bound.c lib/plan/bound.h lib/plan/bound_lp.c lib/plan/bound_lp.h \
+	lib/plan/bound_stages.c lib/plan/bound_stages.h \
 	lib/plan/classes.c lib/plan/classes.h \
 	lib/plan/cluster.c lib/plan/cluster.h lib/plan/cluster_file.c \
 	lib/plan/cost.c lib/plan/cost.h \

@@ -4,7 +4,6 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "plan/bound.h"
 #include "plan/deal.h"
 #include "plan/waits.h"
 #include "plan_fixtures.h"
@@ -67,21 +66,6 @@ static void circles_of_waits_are_found(void **state)
     assert_true(stuck >= 1 && stuck <= 3);
 }
 
-/* Four fast GPUs and two at a third of their speed do the work of 14/3: 15.2 ms a sample. */
-static void the_bound_is_all_gpus_at_their_best(void **state)
-{
-    (void)state;
-    struct fixture f;
-    struct eth_hpp_cost cost;
-    struct eth_hpp_error err = {0};
-    fixture_open(&f, CLUSTER, PROFILE, NULL);
-    must(eth_hpp_cost_init(&cost, &f.cluster, &f.profile, &err), &err);
-    double bound = eth_hpp_bound(&cost, 28);
-    assert_true(bound <= 28 * 15.2e-3 / (14.0 / 3) && bound > 0.999 * 28 * 15.2e-3 / (14.0 / 3));
-    eth_hpp_cost_free(&cost);
-    fixture_close(&f);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -89,7 +73,6 @@ int main(void)
         cmocka_unit_test(the_batch_is_dealt_exactly_or_not_at_all),
         cmocka_unit_test(even_data_must_divide),
         cmocka_unit_test(circles_of_waits_are_found),
-        cmocka_unit_test(the_bound_is_all_gpus_at_their_best),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,131 @@
+#include "plan/bound_lp.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* Rows: of the work (equalities), then devices. Columns: x[r,d], M, slacks, the right-hand side. */
+struct table {
+    int rows, columns, unknowns; /* unknowns: x and M */
+    double *cell;
+    double *cost;
+    int *basis;
+};
+
+static double *at(const struct table *t, int row, int column)
+{
+    return &t->cell[row * t->columns + column];
+}
+
+static void pivot(struct table *t, int row, int column)
+{
+    double *from = at(t, row, 0), scale = 1 / from[column];
+    for (int j = 0; j < t->columns; j++)
+        from[j] *= scale;
+    for (int i = 0; i < t->rows; i++) {
+        double *to = at(t, i, 0), factor = to[column];
+        if (i == row || factor == 0)
+            continue;
+        for (int j = 0; j < t->columns; j++)
+            to[j] -= factor * from[j];
+    }
+    double factor = t->cost[column];
+    for (int j = 0; j < t->columns; j++)
+        t->cost[j] -= factor * from[j];
+    t->basis[row] = column;
+}
+
+/* The column that gains most, or after many turns the first that gains, which cannot cycle. */
+static int find_entering(const struct table *t, bool first)
+{
+    int enter = -1;
+    for (int j = 0; j < t->columns - 1; j++) {
+        if (t->cost[j] >= -1e-12 || (enter >= 0 && t->cost[j] >= t->cost[enter]))
+            continue;
+        enter = j;
+        if (first)
+            break;
+    }
+    return enter;
+}
+
+static void minimise(struct table *t)
+{
+    int patience = 4 * (t->rows + t->columns);
+    for (int turn = 0; turn < 4 * patience; turn++) {
+        int enter = find_entering(t, turn > patience), leave = -1;
+        if (enter < 0)
+            return;
+        for (int i = 0; i < t->rows; i++) {
+            double a = *at(t, i, enter);
+            if (a <= 1e-12)
+                continue;
+            double ratio = *at(t, i, t->columns - 1) / a;
+            double least =
+                leave < 0 ? INFINITY : *at(t, leave, t->columns - 1) / *at(t, leave, enter);
+            if (ratio < least || (ratio == least && t->basis[i] < t->basis[leave]))
+                leave = i;
+        }
+        if (leave < 0)
+            return;
+        pivot(t, leave, enter);
+    }
+}
+
+/* All rows on the first device, x[r,0] = 1 and M = its load; all other devices have slack. */
+static void start(struct table *t, const double *load, int rows, int devices)
+{
+    int most = rows * devices, rhs = t->columns - 1;
+    for (int r = 0; r < rows; r++) {
+        for (int d = 0; d < devices; d++)
+            *at(t, r, r * devices + d) = 1;
+        *at(t, r, rhs) = 1;
+    }
+    for (int d = 0; d < devices; d++) {
+        for (int r = 0; r < rows; r++)
+            *at(t, rows + d, r * devices + d) = load[r * devices + d];
+        *at(t, rows + d, most) = -1;
+        *at(t, rows + d, t->unknowns + d) = 1;
+    }
+    t->cost[most] = 1;
+    for (int r = 0; r < rows; r++)
+        pivot(t, r, r * devices);
+    pivot(t, rows, most);
+    for (int d = 1; d < devices; d++)
+        t->basis[rows + d] = t->unknowns + d;
+}
+
+/* Any prices of the devices with the sum 1 prove M >= sum_r min_d price[d] load[r,d]. The best ones
+ * are the reduced costs of the slacks. */
+static double prove(const struct table *t, const double *load, int rows, int devices)
+{
+    double sum = 0, proven = 0;
+    for (int d = 0; d < devices; d++)
+        sum += fmax(t->cost[t->unknowns + d], 0);
+    for (int r = 0; r < rows && sum > 0; r++) {
+        double least = INFINITY;
+        for (int d = 0; d < devices; d++)
+            least = fmin(least, fmax(t->cost[t->unknowns + d], 0) / sum * load[r * devices + d]);
+        proven += least;
+    }
+    return proven;
+}
+
+double eth_hpp_bound_lp(const double *load, int rows, int devices)
+{
+    struct table t = {.rows = rows + devices, .unknowns = rows * devices + 1};
+    double proven = 0;
+    t.columns = t.unknowns + devices + 1;
+    t.cell = calloc((size_t)t.rows * (size_t)t.columns, sizeof(*t.cell));
+    t.cost = calloc((size_t)t.columns, sizeof(*t.cost));
+    t.basis = calloc((size_t)t.rows, sizeof(*t.basis));
+    if (t.cell != NULL && t.cost != NULL && t.basis != NULL) {
+        start(&t, load, rows, devices);
+        minimise(&t);
+        proven = prove(&t, load, rows, devices);
+    }
+    free(t.cell);
+    free(t.cost);
+    free(t.basis);
+    return proven;
+}
