@@ -8,4 +8,4 @@ bench_search = \
 check_PROGRAMS += tests/bench/optimum
 tests_bench_optimum_SOURCES = tests/bench/optimum.c $(bench_search)
 tests_bench_optimum_LDADD = libplan.la libmodel.la libinventory.la libbase.la
-EXTRA_DIST += tests/bench/solver
+EXTRA_DIST += tests/bench/solver tests/bench/validate
