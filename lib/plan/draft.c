@@ -27,7 +27,14 @@ enum eth_hpp_status eth_hpp_workshop_init(struct eth_hpp_workshop *shop,
         made.first_free[p + 1] = made.first_free[p] + made.pools.pools[p].node_count;
     if (made.first_free != NULL)
         made.free_gpus = calloc((size_t)made.first_free[made.pools.count], sizeof(*made.free_gpus));
-    if (made.free_gpus == NULL || !eth_hpp_pipeline_remember(&made.evaluator.pipeline)) {
+    int layers = cost->profile->layer_count;
+    made.run_end = calloc((size_t)layers, sizeof(*made.run_end));
+    for (int i = layers - 1; made.run_end != NULL && i >= 0; i--)
+        made.run_end[i] = i + 1 < layers && cost->profile->layers[i] == cost->profile->layers[i + 1]
+                              ? made.run_end[i + 1]
+                              : i + 1;
+    if (made.free_gpus == NULL || made.run_end == NULL ||
+        !eth_hpp_pipeline_remember(&made.evaluator.pipeline)) {
         eth_hpp_workshop_free(&made);
         return eth_hpp_error_memory(err, "the solver");
     }
@@ -42,6 +49,7 @@ void eth_hpp_workshop_free(struct eth_hpp_workshop *shop)
     eth_hpp_layout_free(&shop->layout);
     free(shop->free_gpus);
     free(shop->first_free);
+    free(shop->run_end);
 }
 
 static enum eth_hpp_draft_fault out_of_memory(struct eth_hpp_workshop *shop)

@@ -34,6 +34,8 @@ struct eth_hpp_draft_group {
     /* Nodes go to one stage of all pipelines after the other, rather than to one pipeline after the
      * other: sums then stay inside nodes and activations cross them. */
     bool by_stage;
+    bool uncut; /* its layers are yet to be cut anew: the search does that once all moves are made
+                 */
     int stage_count;
     struct eth_hpp_draft_stage stages[ETH_HPP_DRAFT_STAGES];
 };
@@ -66,6 +68,7 @@ struct eth_hpp_workshop {
     double limit_s;  /* drafts that must take longer are not evaluated; INFINITY: all are */
     int *free_gpus;  /* [pool][node of the pool] */
     int *first_free; /* [pool + 1] where a pool's nodes begin in free_gpus */
+    int *run_end;    /* [layer] end of the run of like layers that it stands in */
     /* The draft that came closest to fitting: how far over memory, and where. */
     double least_excess;
     char excess[256];
@@ -100,8 +103,10 @@ bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *
 int eth_hpp_draft_used(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
                        int pool);
 
-/* Has it at least one of everything, and do its layers add up? */
-bool eth_hpp_draft_is_whole(const struct eth_hpp_draft *draft, int layers);
+/* Has it at least one pipeline, stage, sample and worker of each kind that it names? */
+bool eth_hpp_draft_is_staffed(const struct eth_hpp_draft *draft);
+/* Has every stage layers, and do they add up? */
+bool eth_hpp_draft_has_layers(const struct eth_hpp_draft *draft, int layers);
 
 /* Makes one group of groups that are alike. */
 void eth_hpp_draft_join(struct eth_hpp_draft *draft);

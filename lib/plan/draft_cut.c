@@ -68,10 +68,16 @@ static void take_layer(const struct eth_hpp_cost *cost, const struct eth_hpp_dra
     filling->kinds = kinds;
 }
 
+/* Resident bytes of what is held. */
+static double state_of(const struct appetite *appetite, const struct eth_hpp_stage_memory *memory)
+{
+    return memory->state - (1 - appetite->optimizer_share) * memory->optimizer;
+}
+
 static bool fits_memory(const struct eth_hpp_workshop *shop, const struct appetite *appetite,
                         const struct eth_hpp_stage_memory *memory)
 {
-    double state = memory->state - (1 - appetite->optimizer_share) * memory->optimizer;
+    double state = state_of(appetite, memory);
     for (int p = 0; p < appetite->parts; p++)
         if (eth_hpp_cost_peak(shop->cost, memory, state, appetite->device[p], appetite->samples[p],
                               appetite->live) > appetite->limit[p])
@@ -79,31 +85,84 @@ static bool fits_memory(const struct eth_hpp_workshop *shop, const struct appeti
     return true;
 }
 
+/* How many of `most` more layers like the one taken last fit; they are taken. */
+static int take_like_layers(const struct eth_hpp_workshop *shop,
+                            const struct eth_hpp_draft_stage *stage,
+                            const struct appetite *appetite, int kind, int most,
+                            struct filling *filling)
+{
+    const struct eth_hpp_layer_memory *one = &shop->cost->memory[stage->degree]->kinds[kind];
+    struct eth_hpp_stage_memory *sum = &filling->memory;
+    double kept =
+        stage->recompute ? shop->cost->profile->kinds[kind].output_bytes : one->saved_bytes;
+    double resident = one->state_bytes - (1 - appetite->optimizer_share) * one->optimizer_bytes;
+    double state = state_of(appetite, sum);
+    for (int p = 0; p < appetite->parts; p++) {
+        double left =
+            appetite->limit[p] - eth_hpp_cost_peak(shop->cost, sum, state, appetite->device[p],
+                                                   appetite->samples[p], appetite->live);
+        double each = resident + (double)appetite->samples[p] * appetite->live * kept;
+        if (left < most * each)
+            most = (int)(left / each);
+    }
+    sum->state += most * one->state_bytes;
+    sum->optimizer += most * one->optimizer_bytes;
+    sum->kept += most * kept;
+    return most;
+}
+
+/* Lets a stage take layers from `first` on, up to `end`, as its time and memory allow; returns the
+ * first layer that it leaves. */
+static int fill_stage(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft_stage *stage,
+                      const struct appetite *appetite, double s, int first, int end)
+{
+    struct filling filling = {0};
+    double spent = 0;
+    for (int layer = first; layer < end;) {
+        int kind = shop->cost->profile->layers[layer];
+        int like = (shop->run_end[layer] < end ? shop->run_end[layer] : end) - layer;
+        double each = appetite->seconds[kind];
+        if (spent + like * each > s)
+            like = (int)((s - spent) / each * (1 + 1e-12));
+        if (like == 0)
+            return layer;
+        take_layer(shop->cost, stage, layer, &filling);
+        if (!fits_memory(shop, appetite, &filling.memory))
+            return layer;
+        int taken = 1 + take_like_layers(shop, stage, appetite, kind, like - 1, &filling);
+        layer += taken;
+        spent += taken * each;
+        if (taken < like)
+            return layer;
+    }
+    return end;
+}
+
 /* Lets each stage in turn take as many layers as its time and memory allow; true if all are taken
  * and every stage has one. */
 static bool cut_within(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft_group *group,
                        const struct appetite *appetites, double s, int *layers)
 {
-    const struct eth_hpp_profile *profile = shop->cost->profile;
-    int layer = 0;
+    int layer = 0, all = shop->cost->profile->layer_count;
     for (int i = 0; i < group->stage_count; i++) {
-        int first = layer, keep = group->stage_count - 1 - i; /* one layer for each later stage */
-        double spent = 0;
-        struct filling filling = {0};
-        while (layer < profile->layer_count - keep) {
-            spent += appetites[i].seconds[profile->layers[layer]];
-            if (spent > s)
-                break;
-            take_layer(shop->cost, &group->stages[i], layer, &filling);
-            if (!fits_memory(shop, &appetites[i], &filling.memory))
-                break;
-            layer++;
-        }
-        layers[i] = layer - first;
+        int later = group->stage_count - 1 - i; /* one layer for each later stage */
+        int end = fill_stage(shop, &group->stages[i], &appetites[i], s, layer, all - later);
+        layers[i] = end - layer;
         if (layers[i] == 0)
             return false;
+        layer = end;
     }
-    return layer == profile->layer_count;
+    return layer == all;
+}
+
+/* Seconds of layers in a stage. */
+static double seconds_of(const struct eth_hpp_workshop *shop, const struct appetite *appetite,
+                         int first, int end)
+{
+    double s = 0;
+    for (int k = 0; k < shop->cost->profile->kind_count; k++)
+        s += appetite->seconds[k] * eth_hpp_cost_count(shop->cost, k, first, end);
+    return s;
 }
 
 /* Seconds of the slowest stage of a cut. */
@@ -111,10 +170,8 @@ static double slowest(const struct eth_hpp_workshop *shop, const struct appetite
                       const int *layers, int stages)
 {
     double worst = 0;
-    for (int i = 0, layer = 0; i < stages; i++) {
-        double s = 0;
-        for (int end = layer + layers[i]; layer < end; layer++)
-            s += appetites[i].seconds[shop->cost->profile->layers[layer]];
+    for (int i = 0, layer = 0; i < stages; layer += layers[i++]) {
+        double s = seconds_of(shop, &appetites[i], layer, layer + layers[i]);
         worst = s > worst ? s : worst;
     }
     return worst;
@@ -151,7 +208,7 @@ static void note_shortage(struct eth_hpp_workshop *shop, const struct eth_hpp_dr
         const struct eth_hpp_draft_stage *stage = &group->stages[i];
         struct eth_hpp_stage_memory memory = eth_hpp_cost_memory(
             shop->cost, stage->degree, first, first + layers[i], stage->recompute);
-        double state = memory.state - (1 - appetites[i].optimizer_share) * memory.optimizer;
+        double state = state_of(&appetites[i], &memory);
         for (int p = 0; p < appetites[i].parts; p++) {
             double bytes = eth_hpp_cost_peak(shop->cost, &memory, state, appetites[i].device[p],
                                              appetites[i].samples[p], 1);
@@ -209,15 +266,9 @@ static bool find_appetites(const struct eth_hpp_workshop *shop, const struct eth
 static double perfect_s(const struct eth_hpp_workshop *shop, const struct appetite *appetites,
                         int stages)
 {
-    const struct eth_hpp_cost *cost = shop->cost;
     double rate = 0;
-    for (int i = 0; i < stages; i++) {
-        double s = 0;
-        for (int k = 0; k < cost->profile->kind_count; k++)
-            s += appetites[i].seconds[k] *
-                 eth_hpp_cost_count(cost, k, 0, cost->profile->layer_count);
-        rate += 1 / s;
-    }
+    for (int i = 0; i < stages; i++)
+        rate += 1 / seconds_of(shop, &appetites[i], 0, shop->cost->profile->layer_count);
     return 1 / rate;
 }
 
@@ -229,17 +280,16 @@ static double lean_beat_s(const struct eth_hpp_workshop *shop,
 {
     struct eth_hpp_stage_run runs[ETH_HPP_DRAFT_STAGES] = {0};
     int stages = group->stage_count, before = stages;
-    for (int i = 0, layer = 0; i < stages; i++) {
+    for (int i = 0, layer = 0; i < stages; layer += layers[i++]) {
         struct appetite more = appetites[i];
-        struct filling filling = {0};
-        for (int end = layer + layers[i]; layer < end; layer++) {
-            take_layer(shop->cost, &group->stages[i], layer, &filling);
-            runs[i].backward_s += more.seconds[shop->cost->profile->layers[layer]];
-        }
+        struct eth_hpp_stage_memory memory =
+            eth_hpp_cost_memory(shop->cost, group->stages[i].degree, layer, layer + layers[i],
+                                group->stages[i].recompute);
+        runs[i].backward_s = seconds_of(shop, &appetites[i], layer, layer + layers[i]);
         before = before < stages - i ? before : stages - i;
         while (more.live < before) {
             more.live++;
-            if (!fits_memory(shop, &more, &filling.memory))
+            if (!fits_memory(shop, &more, &memory))
                 break;
             runs[i].in_flight = more.live;
         }

@@ -61,23 +61,34 @@ int eth_hpp_draft_device(const struct eth_hpp_workshop *shop,
     return shop->pools.pools[stage->parts[part].pool].device;
 }
 
-bool eth_hpp_draft_is_whole(const struct eth_hpp_draft *draft, int layers)
+bool eth_hpp_draft_has_layers(const struct eth_hpp_draft *draft, int layers)
+{
+    for (int g = 0; g < draft->group_count; g++) {
+        int sum = 0;
+        for (int s = 0; s < draft->groups[g].stage_count; s++) {
+            if (draft->groups[g].stages[s].layers < 1)
+                return false;
+            sum += draft->groups[g].stages[s].layers;
+        }
+        if (sum != layers)
+            return false;
+    }
+    return true;
+}
+
+bool eth_hpp_draft_is_staffed(const struct eth_hpp_draft *draft)
 {
     for (int g = 0; g < draft->group_count; g++) {
         const struct eth_hpp_draft_group *group = &draft->groups[g];
-        int sum = 0;
         if (group->replicas < 1 || group->micro_batch < 1 || group->stage_count < 1)
             return false;
         for (int s = 0; s < group->stage_count; s++) {
-            if (group->stages[s].layers < 1 || group->stages[s].part_count < 1)
+            if (group->stages[s].part_count < 1)
                 return false;
             for (int p = 0; p < group->stages[s].part_count; p++)
                 if (group->stages[s].parts[p].workers < 1)
                     return false;
-            sum += group->stages[s].layers;
         }
-        if (sum != layers)
-            return false;
     }
     return draft->group_count > 0;
 }

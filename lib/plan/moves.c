@@ -41,11 +41,6 @@ static int idle(const struct eth_hpp_search *search, int pool)
            eth_hpp_draft_used(search->shop, search->draft, pool);
 }
 
-static void balance(struct eth_hpp_search *search, const struct eth_hpp_draft_group *group)
-{
-    eth_hpp_draft_balance(search->shop, search->draft, (int)(group - search->draft->groups), NULL);
-}
-
 static void insert_stage(struct eth_hpp_draft_group *group, int at,
                          const struct eth_hpp_draft_stage *stage)
 {
@@ -110,7 +105,7 @@ static bool change_micro_batch(struct eth_hpp_search *search)
         group->micro_batch -= eth_hpp_draft_workers(&group->stages[0]);
     }
     if (below(search, 3) == 0)
-        balance(search, group);
+        group->uncut = true;
     return group->micro_batch > 0 && group->micro_batch != before;
 }
 
@@ -134,7 +129,7 @@ static bool change_recompute(struct eth_hpp_search *search)
     struct eth_hpp_draft_stage *stage = any_stage(search, group);
     stage->recompute = !stage->recompute;
     if (below(search, 2) == 0)
-        balance(search, group);
+        group->uncut = true;
     return true;
 }
 
@@ -162,7 +157,7 @@ static bool change_workers(struct eth_hpp_search *search)
         stage->parts[part] = stage->parts[--stage->part_count];
     }
     if (below(search, 2) == 0)
-        balance(search, group);
+        group->uncut = true;
     return true;
 }
 
@@ -175,7 +170,7 @@ static bool shift_worker(struct eth_hpp_search *search)
         return false;
     from->parts[0].workers--;
     to->parts[0].workers++;
-    balance(search, group);
+    group->uncut = true;
     return true;
 }
 
@@ -194,7 +189,7 @@ static bool mix_stage(struct eth_hpp_search *search)
     stage->parts[stage->part_count].pool = pool;
     stage->parts[stage->part_count++].workers = 1;
     if (below(search, 2) == 0)
-        balance(search, group);
+        group->uncut = true;
     return true;
 }
 
@@ -208,7 +203,7 @@ static bool change_pool(struct eth_hpp_search *search)
                                   stage->degree) == 0)
         return false;
     stage->parts[0].pool = pool;
-    balance(search, group);
+    group->uncut = true;
     return true;
 }
 
@@ -221,7 +216,7 @@ static bool swap_stages(struct eth_hpp_search *search)
     struct eth_hpp_draft_stage keep = *a;
     *a = *b;
     *b = keep;
-    balance(search, group);
+    group->uncut = true;
     return true;
 }
 
@@ -250,7 +245,7 @@ static bool change_degree(struct eth_hpp_search *search)
         changed = true;
     }
     if (changed)
-        balance(search, group);
+        group->uncut = true;
     return changed;
 }
 
@@ -272,7 +267,7 @@ static bool split_stage(struct eth_hpp_search *search)
         group->stages[s].parts[p].workers = workers / 2;
         group->stages[s + 1].parts[p].workers = workers - workers / 2;
     }
-    balance(search, group);
+    group->uncut = true;
     return true;
 }
 
@@ -292,7 +287,7 @@ static bool merge_stages(struct eth_hpp_search *search)
     a->layers = layers;
     remove_stage(group, s + 1);
     if (below(search, 3) > 0)
-        balance(search, group);
+        group->uncut = true;
     return true;
 }
 
@@ -311,7 +306,7 @@ static bool add_stage(struct eth_hpp_search *search)
     stage.part_count = 1;
     stage.parts[0].pool = pool;
     insert_stage(group, at, &stage);
-    balance(search, group);
+    group->uncut = true;
     return true;
 }
 
@@ -401,7 +396,8 @@ static bool add_group(struct eth_hpp_search *search)
         return false;
     for (int s = 0; s < depth; s++)
         group->stages[s] = (struct eth_hpp_draft_stage){.part_count = 1, .parts = {{pool, width}}};
-    return eth_hpp_draft_balance(search->shop, draft, draft->group_count - 1, NULL);
+    group->uncut = true;
+    return true;
 }
 
 /* The cuts of one group become those of another of the same depth, so that blocks line up. */
@@ -425,7 +421,7 @@ static bool change_placement(struct eth_hpp_search *search)
 static bool rebalance(struct eth_hpp_search *search)
 {
     struct eth_hpp_draft_group *group = any_group(search);
-    balance(search, group);
+    group->uncut = true;
     return true;
 }
 
@@ -450,6 +446,22 @@ static bool make_move(struct eth_hpp_search *search, int total_weight)
     return moves[i].move(search);
 }
 
+/* Cuts the layers where moves left that to do. What uses more GPUs than there are is not cut. */
+static bool finish(struct eth_hpp_search *search)
+{
+    struct eth_hpp_workshop *shop = search->shop;
+    for (int p = 0; p < shop->pools.count; p++)
+        if (idle(search, p) < 0)
+            return false;
+    for (int g = 0; g < search->draft->group_count; g++) {
+        bool uncut = search->draft->groups[g].uncut;
+        search->draft->groups[g].uncut = false;
+        if (uncut && !eth_hpp_draft_balance(shop, search->draft, g, NULL))
+            return false;
+    }
+    return eth_hpp_draft_has_layers(search->draft, shop->cost->profile->layer_count);
+}
+
 bool eth_hpp_search_change(struct eth_hpp_search *search)
 {
     int total_weight = 0;
@@ -460,11 +472,12 @@ bool eth_hpp_search_change(struct eth_hpp_search *search)
     search->focus = -1;
     for (int i = 0; i < turns; i++) {
         int before = search->focus;
-        if (!make_move(search, total_weight) ||
-            !eth_hpp_draft_is_whole(search->draft, search->shop->cost->profile->layer_count))
+        if (!make_move(search, total_weight) || !eth_hpp_draft_is_staffed(search->draft))
             return false;
         turns += search->focus != before; /* a new group is yet to become different */
     }
+    if (!finish(search))
+        return false;
     eth_hpp_draft_join(search->draft);
     return true;
 }
