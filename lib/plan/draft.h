@@ -10,6 +10,7 @@
 #include "plan/evaluate.h"
 #include "plan/pools.h"
 #include "plan/solver.h"
+#include "plan/yard.h"
 
 enum {
     ETH_HPP_DRAFT_GROUPS = ETH_HPP_DEAL_GROUPS,
@@ -56,19 +57,36 @@ enum eth_hpp_draft_fault {
     ETH_HPP_DRAFT_MEMORY
 };
 
+/* Where the pipelines of a group are in the layout. */
+struct eth_hpp_stand {
+    int begin, end;   /* but for those that were split off for their micro-batches */
+    int fold, folded; /* so many pipelines from there stand for several of each; 0: none do */
+    int *stride;      /* [pool] nodes from one copy of them to the next */
+};
+
+/* What a pipeline of a group takes. */
+struct eth_hpp_price {
+    struct eth_hpp_stage_run runs[ETH_HPP_DRAFT_STAGES];
+    struct eth_hpp_pace pace;
+};
+
 /* The workshop of one search: everything that laying out a draft needs. */
 struct eth_hpp_workshop {
     const struct eth_hpp_cost *cost;
     const struct eth_hpp_solver_options *options;
     struct eth_hpp_pools pools;
     struct eth_hpp_evaluator evaluator;
+    struct eth_hpp_layout forms;  /* one pipeline of each group, on no nodes */
+    struct eth_hpp_price *prices; /* [group] of its form */
     struct eth_hpp_layout layout; /* of the draft laid out last */
+    struct eth_hpp_stand *stands; /* [group] in the layout */
+    struct eth_hpp_yard yard;
+    int *smallest; /* [pool] for the placing of a group */
+    bool unfolded; /* every pipeline of the layout stands for itself alone */
     struct eth_hpp_step step;
     int64_t considered;
-    double limit_s;  /* drafts that must take longer are not evaluated; INFINITY: all are */
-    int *free_gpus;  /* [pool][node of the pool] */
-    int *first_free; /* [pool + 1] where a pool's nodes begin in free_gpus */
-    int *run_end;    /* [layer] end of the run of like layers that it stands in */
+    double limit_s; /* drafts that must take longer are not evaluated; INFINITY: all are */
+    int *run_end;   /* [layer] end of the run of like layers that it stands in */
     /* The draft that came closest to fitting: how far over memory, and where. */
     double least_excess;
     char excess[256];
@@ -88,7 +106,9 @@ void eth_hpp_workshop_free(struct eth_hpp_workshop *shop);
 void eth_hpp_workshop_note_excess(struct eth_hpp_workshop *shop, int stage, int device, double peak,
                                   double limit);
 
-/* Lays out a draft and evaluates its step: shop->layout and shop->step. */
+/* Lays out a draft and evaluates its step: shop->layout and shop->step. Like pipelines on like
+ * nodes are laid out once, with their number, unless the shop is unfolded: the time that takes does
+ * not grow with the GPUs of a kind. */
 enum eth_hpp_draft_fault eth_hpp_draft_lay(struct eth_hpp_workshop *shop,
                                            const struct eth_hpp_draft *draft);
 

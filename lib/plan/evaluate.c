@@ -29,6 +29,26 @@ static bool reserve(struct eth_hpp_evaluator *evaluator, int stages)
     return true;
 }
 
+/* What a stage computes; pipelines that are like another take that from it. */
+static struct eth_hpp_stage_run time_stage(const struct eth_hpp_cost *cost,
+                                           const struct eth_hpp_layout *layout, int like, int s,
+                                           int i, const struct eth_hpp_stage_run *runs)
+{
+    struct eth_hpp_stage_run run = {0};
+    if (like >= 0) {
+        int other = layout->pipelines[like].first_stage + i;
+        run.forward_s = runs[other].forward_s;
+        run.backward_s = runs[other].backward_s;
+        run.slowest = runs[other].slowest - layout->stages[other].first_worker +
+                      layout->stages[s].first_worker;
+        return run;
+    }
+    struct eth_hpp_layer_time time = eth_hpp_cost_stage(cost, layout, s, &run.slowest);
+    run.forward_s = time.forward_s;
+    run.backward_s = time.backward_s;
+    return run;
+}
+
 /* Fills in what the stages of a pipeline take. */
 static void time_stages(const struct eth_hpp_cost *cost, const struct eth_hpp_layout *layout,
                         const struct eth_hpp_layout_pipeline *pipeline,
@@ -36,16 +56,11 @@ static void time_stages(const struct eth_hpp_cost *cost, const struct eth_hpp_la
 {
     for (int i = 0; i < pipeline->stage_count; i++) {
         int s = pipeline->first_stage + i;
-        int slowest = 0;
-        struct eth_hpp_layer_time time = eth_hpp_cost_stage(cost, layout, s, &slowest);
         bool last = i + 1 == pipeline->stage_count;
-        runs[s] = (struct eth_hpp_stage_run){.forward_s = time.forward_s,
-                                             .backward_s = time.backward_s,
-                                             .transfer_s =
-                                                 last ? 0 : eth_hpp_cost_transfer(cost, layout, s),
-                                             .in_flight = layout->stages[s].in_flight,
-                                             .slowest = slowest,
-                                             .order = orders != NULL ? orders[s] : NULL};
+        runs[s] = time_stage(cost, layout, pipeline->like, s, i, runs);
+        runs[s].transfer_s = last ? 0 : eth_hpp_cost_transfer(cost, layout, s);
+        runs[s].in_flight = layout->stages[s].in_flight;
+        runs[s].order = orders != NULL ? orders[s] : NULL;
     }
 }
 
@@ -77,11 +92,11 @@ static bool take_over(const struct eth_hpp_layout *layout, int p, struct eth_hpp
     return false;
 }
 
-bool eth_hpp_evaluator_prepare(struct eth_hpp_evaluator *evaluator,
-                               const struct eth_hpp_layout *layout)
+bool eth_hpp_evaluator_find_owners(struct eth_hpp_evaluator *evaluator,
+                                   const struct eth_hpp_layout *layout)
 {
     return reserve(evaluator, layout->stage_count) &&
-           eth_hpp_sums_prepare(evaluator->sums, evaluator->cost, layout);
+           eth_hpp_sums_find_owners(evaluator->sums, evaluator->cost, layout);
 }
 
 /* Takes a pipeline to end after its longest chain of waits, with a drain that nothing holds up. */
@@ -144,7 +159,8 @@ enum eth_hpp_status eth_hpp_evaluate(struct eth_hpp_evaluator *evaluator,
 {
     const struct eth_hpp_cost *cost = evaluator->cost;
     struct eth_hpp_step out = {0};
-    if (!eth_hpp_evaluator_prepare(evaluator, layout))
+    if (!reserve(evaluator, layout->stage_count) ||
+        !eth_hpp_sums_prepare(evaluator->sums, cost, layout))
         return eth_hpp_error_memory(err, "the evaluation of a plan");
     for (int p = 0; p < layout->pipeline_count; p++) {
         const struct eth_hpp_layout_pipeline *pipeline = &layout->pipelines[p];
@@ -157,7 +173,7 @@ enum eth_hpp_status eth_hpp_evaluate(struct eth_hpp_evaluator *evaluator,
         }
         for (int i = 0; i < pipeline->stage_count; i++) {
             const struct eth_hpp_layout_stage *stage = &layout->stages[pipeline->first_stage + i];
-            out.gpus += stage->worker_count * stage->tensor_parallel;
+            out.gpus += stage->worker_count * stage->tensor_parallel * stage->copies;
             if (runs[i].last_end_s > out.compute_s)
                 out.compute_s = runs[i].last_end_s;
         }

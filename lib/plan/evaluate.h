@@ -38,10 +38,10 @@ enum eth_hpp_status eth_hpp_evaluate(struct eth_hpp_evaluator *evaluator,
                                      const struct eth_hpp_compute *const *orders,
                                      struct eth_hpp_step *step, struct eth_hpp_error *err);
 
-/* Only finds the blocks and their owners, which the memory of a sharded optimizer depends on. False
- * when out of memory. */
-bool eth_hpp_evaluator_prepare(struct eth_hpp_evaluator *evaluator,
-                               const struct eth_hpp_layout *layout);
+/* Only finds the blocks and their owners, which the memory of a sharded optimizer depends on; no
+ * worker needs a node yet. False when out of memory. */
+bool eth_hpp_evaluator_find_owners(struct eth_hpp_evaluator *evaluator,
+                                   const struct eth_hpp_layout *layout);
 
 /* Peak bytes of a worker of the layout; evaluate first where the optimizer is sharded, since the
  * share depends on the blocks' owners. */

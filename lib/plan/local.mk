@@ -14,7 +14,8 @@ libplan_la_SOURCES = \
 	lib/plan/deal.c lib/plan/deal.h \
 	lib/plan/derive.c lib/plan/derive.h \
 	lib/plan/draft.c lib/plan/draft.h lib/plan/draft_cut.c \
-	lib/plan/draft_shape.c \
+	lib/plan/draft_shape.c lib/plan/draft_place.c lib/plan/draft_lay.c \
+	lib/plan/yard.c lib/plan/yard.h \
 	lib/plan/evaluate.c lib/plan/evaluate.h \
 	lib/plan/layout.c lib/plan/layout.h \
 	lib/plan/link_classes.c lib/plan/link_classes.h \

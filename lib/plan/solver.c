@@ -265,6 +265,7 @@ static enum eth_hpp_status search(struct eth_hpp_workshop *shop, double lower_bo
         return infeasible(shop, err);
     if (!shop->failed && shop->options->shape != ETH_HPP_SHAPE_EVEN)
         improve(shop, candidates, lower_bound_s);
+    shop->unfolded = true;
     if (!shop->failed && eth_hpp_draft_lay(shop, &candidates->list[0].draft) != ETH_HPP_DRAFT_FITS)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL, "the solver lost its best plan");
     if (shop->failed)

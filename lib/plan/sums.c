@@ -125,7 +125,7 @@ static void find_ring(struct eth_hpp_sums *sums, const struct eth_hpp_cost *cost
 {
     const struct eth_hpp_node *nodes = cost->cluster->nodes;
     mark_nodes(sums, layout, block);
-    block->across = sums->touched_count > 1;
+    block->across = sums->touched_count > 1 || block->copied;
     if (!block->across) {
         block->bandwidth = nodes[sums->touched[0]].intra_bandwidth;
         block->latency_s = nodes[sums->touched[0]].intra_latency_s;
@@ -166,17 +166,16 @@ static void add_block(struct eth_hpp_sums *sums, const struct eth_hpp_cost *cost
             continue;
         sums->owner_list[(*owner_count)++] = s;
         block.owner_stages++;
-        block.owners += stage->worker_count;
+        block.owners += stage->worker_count * stage->copies;
+        block.copied = block.copied || stage->copies > 1;
         if (block.tensor_parallel == 0 || stage->tensor_parallel < block.tensor_parallel)
             block.tensor_parallel = stage->tensor_parallel;
     }
-    if (block.owners > 0)
-        find_ring(sums, cost, layout, &block);
     sums->blocks[sums->block_count++] = block;
 }
 
-bool eth_hpp_sums_prepare(struct eth_hpp_sums *sums, const struct eth_hpp_cost *cost,
-                          const struct eth_hpp_layout *layout)
+bool eth_hpp_sums_find_owners(struct eth_hpp_sums *sums, const struct eth_hpp_cost *cost,
+                              const struct eth_hpp_layout *layout)
 {
     int layers = cost->profile->layer_count, cuts = 0, owner_count = 0;
     if (!make_tables(sums, cost))
@@ -201,6 +200,17 @@ bool eth_hpp_sums_prepare(struct eth_hpp_sums *sums, const struct eth_hpp_cost *
     sums->layer_blocks = sums->block_count;
     for (int t = 0; t < cost->profile->tied_count; t++)
         add_block(sums, cost, layout, (struct eth_hpp_sum){.tied = t}, &owner_count);
+    return true;
+}
+
+bool eth_hpp_sums_prepare(struct eth_hpp_sums *sums, const struct eth_hpp_cost *cost,
+                          const struct eth_hpp_layout *layout)
+{
+    if (!eth_hpp_sums_find_owners(sums, cost, layout))
+        return false;
+    for (int b = 0; b < sums->block_count; b++)
+        if (sums->blocks[b].owners > 0)
+            find_ring(sums, cost, layout, &sums->blocks[b]);
     return true;
 }
 

@@ -19,6 +19,7 @@ struct eth_hpp_sums {
         int tensor_parallel;         /* smallest among the owners */
         double bandwidth, latency_s; /* of each of its rings */
         bool across;                 /* nodes */
+        bool copied;                 /* an owner stands for several on nodes of their own */
     } * blocks;
     int *owner_list;
     int block_room, owner_room;
@@ -35,7 +36,10 @@ struct eth_hpp_sums {
 
 void eth_hpp_sums_free(struct eth_hpp_sums *sums);
 
-/* Finds the blocks, their owners and the bandwidth of their rings; false when out of memory. */
+/* Finds the blocks and their owners, wherever the workers stand; false when out of memory. */
+bool eth_hpp_sums_find_owners(struct eth_hpp_sums *sums, const struct eth_hpp_cost *cost,
+                              const struct eth_hpp_layout *layout);
+/* Finds the bandwidth of their rings too. */
 bool eth_hpp_sums_prepare(struct eth_hpp_sums *sums, const struct eth_hpp_cost *cost,
                           const struct eth_hpp_layout *layout);
 

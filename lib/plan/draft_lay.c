@@ -1,0 +1,278 @@
+/* From a draft to the step of its layout: forms, memory, nodes, micro-batches. What cannot be of
+ * use is dropped as soon as that is known. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan/draft_place.h"
+#include "plan/sums.h"
+
+/* ---- forms ---- */
+
+/* Appends one pipeline of a group, on no nodes. */
+static enum eth_hpp_draft_fault make_form(struct eth_hpp_workshop *shop,
+                                          const struct eth_hpp_draft_group *group)
+{
+    struct eth_hpp_layout *forms = &shop->forms;
+    int workers = 0, layer = 0, samples[ETH_HPP_DRAFT_WORKERS];
+    for (int s = 0; s < group->stage_count; s++)
+        workers += eth_hpp_draft_workers(&group->stages[s]);
+    if (workers > ETH_HPP_DRAFT_WORKERS)
+        return ETH_HPP_DRAFT_SAMPLES;
+    if (!eth_hpp_layout_reserve(forms, 1, group->stage_count, workers)) {
+        shop->failed = true;
+        eth_hpp_error_memory(&shop->error, "the solver");
+        return ETH_HPP_DRAFT_GPUS;
+    }
+    forms->pipelines[forms->pipeline_count++] =
+        (struct eth_hpp_layout_pipeline){.micro_batch = group->micro_batch,
+                                         .first_stage = forms->stage_count,
+                                         .stage_count = group->stage_count,
+                                         .like = -1};
+    for (int s = 0; s < group->stage_count; s++) {
+        const struct eth_hpp_draft_stage *stage = &group->stages[s];
+        if (!eth_hpp_draft_split(shop, stage, layer, group->micro_batch, samples))
+            return ETH_HPP_DRAFT_SAMPLES;
+        forms->stages[forms->stage_count++] =
+            (struct eth_hpp_layout_stage){.first_layer = layer,
+                                          .end_layer = layer + stage->layers,
+                                          .tensor_parallel = shop->cost->degree[stage->degree],
+                                          .recompute = stage->recompute,
+                                          .first_worker = forms->worker_count,
+                                          .worker_count = eth_hpp_draft_workers(stage),
+                                          .copies = group->replicas};
+        layer += stage->layers;
+        for (int p = 0, at = 0; p < stage->part_count; p++)
+            for (int w = 0; w < stage->parts[p].workers; w++)
+                forms->workers[forms->worker_count++] = (struct eth_hpp_layout_worker){
+                    .device = eth_hpp_draft_device(shop, stage, p), .samples = samples[at++]};
+    }
+    return ETH_HPP_DRAFT_FITS;
+}
+
+static enum eth_hpp_draft_fault make_forms(struct eth_hpp_workshop *shop,
+                                           const struct eth_hpp_draft *draft)
+{
+    shop->forms.pipeline_count = shop->forms.stage_count = shop->forms.worker_count = 0;
+    shop->forms.sharded_optimizer = draft->sharded_optimizer;
+    for (int g = 0; g < draft->group_count; g++) {
+        enum eth_hpp_draft_fault fault = make_form(shop, &draft->groups[g]);
+        if (fault != ETH_HPP_DRAFT_FITS)
+            return fault;
+    }
+    return ETH_HPP_DRAFT_FITS;
+}
+
+/* ---- micro-batches in flight ---- */
+
+/* The most micro-batches that a worker's memory can hold, at most `wanted`; 0 where not even one
+ * fits, and then *peak is what one takes. */
+static int live_within(const struct eth_hpp_cost *cost, const struct eth_hpp_stage_memory *memory,
+                       double state, const struct eth_hpp_layout_worker *worker, double limit,
+                       int wanted, double *peak)
+{
+    int live = wanted;
+    double each = worker->samples * memory->kept;
+    *peak = eth_hpp_cost_peak(cost, memory, state, worker->device, worker->samples, live);
+    if (*peak <= limit)
+        return live;
+    double over = each > 0 ? floor((*peak - limit) / each) : live;
+    live = over < live - 1 ? live - (int)over : 1; /* may still be one too many */
+    while ((*peak = eth_hpp_cost_peak(cost, memory, state, worker->device, worker->samples,
+                                      live > 0 ? live : 1)) > limit &&
+           live > 0)
+        live--;
+    return live;
+}
+
+/* The most micro-batches that the memory of a form's stage can hold, at most `wanted`. */
+static int most_live(struct eth_hpp_workshop *shop, int stage, int position, int wanted)
+{
+    const struct eth_hpp_layout_stage *st = &shop->forms.stages[stage];
+    const struct eth_hpp_layout_worker *workers = shop->forms.workers + st->first_worker;
+    struct eth_hpp_stage_memory memory =
+        eth_hpp_cost_memory(shop->cost, eth_hpp_cost_degree(shop->cost, st->tensor_parallel),
+                            st->first_layer, st->end_layer, st->recompute);
+    double state = memory.state, peak;
+    if (shop->forms.sharded_optimizer)
+        state -= eth_hpp_sums_sharded_bytes(shop->evaluator.sums, shop->cost, &shop->forms, stage);
+    int live = wanted;
+    for (int w = 0; w < st->worker_count; w++) {
+        if (w > 0 && workers[w].device == workers[w - 1].device &&
+            workers[w].samples == workers[w - 1].samples)
+            continue;
+        double limit = shop->cost->cluster->devices[workers[w].device].memory_bytes -
+                       shop->options->memory_margin_bytes;
+        live = live_within(shop->cost, &memory, state, &workers[w], limit, live, &peak);
+        if (live == 0) {
+            eth_hpp_workshop_note_excess(shop, position, workers[w].device, peak, limit);
+            return 0;
+        }
+    }
+    return live;
+}
+
+static bool fit_in_flight(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
+{
+    int limit = shop->options->max_in_flight;
+    for (int g = 0; g < draft->group_count; g++) {
+        const struct eth_hpp_draft_group *group = &draft->groups[g];
+        int before = shop->options->global_batch / group->micro_batch; /* all there can be */
+        before = before > 1 ? before : 1;
+        for (int s = 0; s < group->stage_count; s++) {
+            int at = shop->forms.pipelines[g].first_stage + s;
+            int wanted = group->stage_count - s + group->extra_in_flight;
+            wanted = wanted < before ? wanted : before;
+            wanted = limit > 0 && limit < wanted ? limit : wanted;
+            before = most_live(shop, at, s, wanted);
+            if (before == 0)
+                return false;
+            shop->forms.stages[at].in_flight = before;
+        }
+    }
+    return true;
+}
+
+/* ---- time ---- */
+
+/* What the stages of the forms compute. */
+static void price_forms(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
+{
+    for (int g = 0; g < draft->group_count; g++)
+        for (int i = 0; i < draft->groups[g].stage_count; i++) {
+            int s = shop->forms.pipelines[g].first_stage + i;
+            struct eth_hpp_layer_time time = eth_hpp_cost_stage(shop->cost, &shop->forms, s, NULL);
+            shop->prices[g].runs[i] =
+                (struct eth_hpp_stage_run){.forward_s = time.forward_s,
+                                           .backward_s = time.backward_s,
+                                           .in_flight = shop->forms.stages[s].in_flight};
+        }
+}
+
+/* No deal of the batch can be faster, wherever the workers stand: a pipeline's slowest stage works
+ * for all its micro-batches, one after the other, and the first and last of them passes the stages
+ * before it. */
+static double least_s(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
+{
+    double samples = shop->options->global_batch, rate = 0, least = 0;
+    for (int g = 0; g < draft->group_count; g++) {
+        const struct eth_hpp_draft_group *group = &draft->groups[g];
+        double passed = 0, fill = 0, beat = 0;
+        for (int i = 0; i < group->stage_count; i++) {
+            const struct eth_hpp_stage_run *run = &shop->prices[g].runs[i];
+            double s = run->forward_s + run->backward_s;
+            if (s > beat) {
+                beat = s;
+                fill = passed;
+            }
+            passed += s;
+        }
+        double each = (double)group->replicas * group->micro_batch / beat;
+        rate += each;
+        samples += each * fill;
+        least = fill + beat > least ? fill + beat : least; /* every pipeline does one at least */
+    }
+    return samples / rate > least ? samples / rate : least;
+}
+
+/* The pace of each group's first pipeline where it stands. */
+static void find_paces(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
+{
+    for (int g = 0; g < draft->group_count; g++) {
+        const struct eth_hpp_draft_group *group = &draft->groups[g];
+        struct eth_hpp_price *price = &shop->prices[g];
+        int first = shop->layout.pipelines[shop->stands[g].begin].first_stage;
+        for (int i = 0; i + 1 < group->stage_count; i++)
+            price->runs[i].transfer_s = eth_hpp_cost_transfer(shop->cost, &shop->layout, first + i);
+        int typical = price->runs[0].in_flight + 2 * group->stage_count;
+        struct eth_hpp_pipeline_pace pace =
+            eth_hpp_pipeline_find_pace(price->runs, group->stage_count, typical);
+        price->pace = (struct eth_hpp_pace){.fill = pace.least_s - typical * pace.beat_s,
+                                            .beat = pace.beat_s,
+                                            .micro_batch = group->micro_batch,
+                                            .replicas = group->replicas};
+    }
+}
+
+static enum eth_hpp_draft_fault deal_micro_batches(struct eth_hpp_workshop *shop,
+                                                   const struct eth_hpp_draft *draft, int *counts)
+{
+    struct eth_hpp_pace paces[ETH_HPP_DRAFT_GROUPS];
+    int more[ETH_HPP_DRAFT_GROUPS], batch = shop->options->global_batch;
+    for (int g = 0; g < draft->group_count; g++)
+        paces[g] = shop->prices[g].pace;
+    bool even = shop->options->shape != ETH_HPP_SHAPE_HPP;
+    if (even ? !eth_hpp_deal_evenly(paces, draft->group_count, batch, counts, more)
+             : !eth_hpp_deal(paces, draft->group_count, batch, counts, more))
+        return ETH_HPP_DRAFT_BATCH;
+    for (int g = 0; g < draft->group_count; g++) {
+        if (!eth_hpp_draft_give(shop, draft, g, counts[g], more[g])) {
+            shop->failed = true;
+            eth_hpp_error_memory(&shop->error, "the solver");
+            return ETH_HPP_DRAFT_GPUS;
+        }
+        counts[g] += more[g] > 0;
+    }
+    return ETH_HPP_DRAFT_FITS;
+}
+
+/* Must the draft take longer than what is still of use? */
+static bool is_too_slow(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
+                        const int *counts)
+{
+    for (int g = 0; g < draft->group_count && shop->limit_s < INFINITY; g++)
+        if (eth_hpp_pipeline_find_pace(shop->prices[g].runs, draft->groups[g].stage_count,
+                                       counts[g])
+                .least_s > shop->limit_s)
+            return true;
+    return false;
+}
+
+/* ---- the whole ---- */
+
+/* Are there so many GPUs, and may there be so many pipelines? */
+static bool is_within(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
+{
+    int pipelines = 0, most = shop->options->max_pipelines;
+    for (int p = 0; p < shop->pools.count; p++)
+        if (eth_hpp_draft_used(shop, draft, p) > shop->pools.pools[p].gpus)
+            return false;
+    for (int g = 0; g < draft->group_count; g++)
+        pipelines += draft->groups[g].replicas;
+    return most == 0 || pipelines <= most;
+}
+
+enum eth_hpp_draft_fault eth_hpp_draft_lay(struct eth_hpp_workshop *shop,
+                                           const struct eth_hpp_draft *draft)
+{
+    enum eth_hpp_draft_fault fault;
+    int counts[ETH_HPP_DRAFT_GROUPS]; /* the most micro-batches of a pipeline */
+    shop->considered++;
+    if (!is_within(shop, draft))
+        return ETH_HPP_DRAFT_GPUS;
+    if ((fault = make_forms(shop, draft)) != ETH_HPP_DRAFT_FITS)
+        return fault;
+    if (draft->sharded_optimizer && /* owners decide the shares */
+        !eth_hpp_evaluator_find_owners(&shop->evaluator, &shop->forms)) {
+        shop->failed = true;
+        eth_hpp_error_memory(&shop->error, "the solver");
+        return ETH_HPP_DRAFT_GPUS;
+    }
+    if (!fit_in_flight(shop, draft))
+        return ETH_HPP_DRAFT_MEMORY;
+    price_forms(shop, draft);
+    if (least_s(shop, draft) > shop->limit_s)
+        return ETH_HPP_DRAFT_SLOW;
+    if ((fault = eth_hpp_draft_place(shop, draft)) != ETH_HPP_DRAFT_FITS)
+        return fault;
+    find_paces(shop, draft);
+    if ((fault = deal_micro_batches(shop, draft, counts)) != ETH_HPP_DRAFT_FITS)
+        return fault;
+    if (is_too_slow(shop, draft, counts))
+        return ETH_HPP_DRAFT_SLOW;
+    if (eth_hpp_evaluate(&shop->evaluator, &shop->layout, NULL, &shop->step, &shop->error) !=
+        ETH_HPP_OK) {
+        shop->failed = true;
+        return ETH_HPP_DRAFT_GPUS;
+    }
+    return ETH_HPP_DRAFT_FITS;
+}
