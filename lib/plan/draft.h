@@ -31,7 +31,7 @@ struct eth_hpp_draft_stage {
 
 struct eth_hpp_draft_group {
     int replicas, micro_batch;
-    int extra_in_flight; /* beyond 1F1B's, where memory allows */
+    int extra_in_flight; /* beyond what keeps the stages in step, where memory allows */
     /* Nodes go to one stage of all pipelines after the other, rather than to one pipeline after the
      * other: sums then stay inside nodes and activations cross them. */
     bool by_stage;

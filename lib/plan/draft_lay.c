@@ -111,25 +111,69 @@ static int most_live(struct eth_hpp_workshop *shop, int stage, int position, int
     return live;
 }
 
-static bool fit_in_flight(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
+/* How many micro-batches each stage's memory could hold at most; false where not even one fits. */
+static bool fit_memory(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
 {
     int limit = shop->options->max_in_flight;
     for (int g = 0; g < draft->group_count; g++) {
         const struct eth_hpp_draft_group *group = &draft->groups[g];
-        int before = shop->options->global_batch / group->micro_batch; /* all there can be */
-        before = before > 1 ? before : 1;
-        for (int s = 0; s < group->stage_count; s++) {
-            int at = shop->forms.pipelines[g].first_stage + s;
-            int wanted = group->stage_count - s + group->extra_in_flight;
-            wanted = wanted < before ? wanted : before;
-            wanted = limit > 0 && limit < wanted ? limit : wanted;
-            before = most_live(shop, at, s, wanted);
-            if (before == 0)
+        int most = shop->options->global_batch / group->micro_batch; /* all there can be */
+        most = limit > 0 && limit < most ? limit : most;
+        most = most > 1 ? most : 1;
+        for (int s = 0; s < group->stage_count; s++) { /* never more than the stage before */
+            most = most_live(shop, shop->forms.pipelines[g].first_stage + s, s, most);
+            if (most == 0)
                 return false;
-            shop->forms.stages[at].in_flight = before;
+            shop->prices[g].runs[s].in_flight = most;
         }
     }
     return true;
+}
+
+/* The fewest micro-batches in flight with which the stages go at a beat: while s..u go round once,
+ * the micro-batches between them advance by needed[s] - needed[u] + 1. False where memory holds
+ * fewer. */
+static bool find_needed(const struct eth_hpp_stage_run *runs, int stage_count, double beat_s,
+                        int *needed)
+{
+    int last = stage_count - 1;
+    needed[last] = 1;
+    for (int s = last - 1; s >= 0; s--) {
+        double round = runs[s].forward_s + runs[s].backward_s, most = needed[s + 1];
+        for (int u = s + 1; u <= last; u++) {
+            round += 2 * runs[u - 1].transfer_s + runs[u].forward_s + runs[u].backward_s;
+            most = fmax(most, needed[u] - 1 + ceil(round / beat_s * (1 - 1e-9)));
+        }
+        if (most > runs[s].in_flight)
+            return false;
+        needed[s] = (int)most;
+    }
+    return true;
+}
+
+/* Of the micro-batches that memory could hold in flight only those that keep the stages in step at
+ * the shortest beat within reach: more in a later stage delay the backwards before it. Then
+ * extra_in_flight more but for the last stage, which has nothing to wait for. */
+static void choose_in_flight(const struct eth_hpp_draft_group *group,
+                             struct eth_hpp_stage_run *runs)
+{
+    int needed[ETH_HPP_DRAFT_STAGES], last = group->stage_count - 1;
+    double low = 0, high = 0;
+    for (int s = 0; s <= last; s++) {
+        low = fmax(low, fmax(runs[s].forward_s + runs[s].backward_s, runs[s].transfer_s));
+        high += runs[s].forward_s + runs[s].backward_s + 2 * runs[s].transfer_s;
+    }
+    if (!find_needed(runs, group->stage_count, low, needed)) {
+        while (high - low > 0.01 * high) {
+            double middle = (low + high) / 2;
+            *(find_needed(runs, group->stage_count, middle, needed) ? &high : &low) = middle;
+        }
+        find_needed(runs, group->stage_count, high, needed);
+    }
+    for (int s = 0; s <= last; s++) {
+        int64_t wanted = (int64_t)needed[s] + (s < last ? group->extra_in_flight : 0);
+        runs[s].in_flight = wanted < runs[s].in_flight ? (int)wanted : runs[s].in_flight;
+    }
 }
 
 /* ---- time ---- */
@@ -141,10 +185,10 @@ static void price_forms(struct eth_hpp_workshop *shop, const struct eth_hpp_draf
         for (int i = 0; i < draft->groups[g].stage_count; i++) {
             int s = shop->forms.pipelines[g].first_stage + i;
             struct eth_hpp_layer_time time = eth_hpp_cost_stage(shop->cost, &shop->forms, s, NULL);
-            shop->prices[g].runs[i] =
-                (struct eth_hpp_stage_run){.forward_s = time.forward_s,
-                                           .backward_s = time.backward_s,
-                                           .in_flight = shop->forms.stages[s].in_flight};
+            struct eth_hpp_stage_run *run = &shop->prices[g].runs[i];
+            *run = (struct eth_hpp_stage_run){.forward_s = time.forward_s,
+                                              .backward_s = time.backward_s,
+                                              .in_flight = run->in_flight};
         }
 }
 
@@ -174,7 +218,7 @@ static double least_s(const struct eth_hpp_workshop *shop, const struct eth_hpp_
     return samples / rate > least ? samples / rate : least;
 }
 
-/* The pace of each group's first pipeline where it stands. */
+/* What each group keeps in flight where its first pipeline stands, and its pace. */
 static void find_paces(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
 {
     for (int g = 0; g < draft->group_count; g++) {
@@ -183,6 +227,11 @@ static void find_paces(struct eth_hpp_workshop *shop, const struct eth_hpp_draft
         int first = shop->layout.pipelines[shop->stands[g].begin].first_stage;
         for (int i = 0; i + 1 < group->stage_count; i++)
             price->runs[i].transfer_s = eth_hpp_cost_transfer(shop->cost, &shop->layout, first + i);
+        choose_in_flight(group, price->runs);
+        for (int p = shop->stands[g].begin; p < shop->stands[g].end; p++)
+            for (int i = 0; i < group->stage_count; i++)
+                shop->layout.stages[shop->layout.pipelines[p].first_stage + i].in_flight =
+                    price->runs[i].in_flight;
         int typical = price->runs[0].in_flight + 2 * group->stage_count;
         struct eth_hpp_pipeline_pace pace =
             eth_hpp_pipeline_find_pace(price->runs, group->stage_count, typical);
@@ -257,7 +306,7 @@ enum eth_hpp_draft_fault eth_hpp_draft_lay(struct eth_hpp_workshop *shop,
         eth_hpp_error_memory(&shop->error, "the solver");
         return ETH_HPP_DRAFT_GPUS;
     }
-    if (!fit_in_flight(shop, draft))
+    if (!fit_memory(shop, draft))
         return ETH_HPP_DRAFT_MEMORY;
     price_forms(shop, draft);
     if (least_s(shop, draft) > shop->limit_s)
