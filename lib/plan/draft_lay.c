@@ -26,8 +26,7 @@ static enum eth_hpp_draft_fault make_form(struct eth_hpp_workshop *shop,
     forms->pipelines[forms->pipeline_count++] =
         (struct eth_hpp_layout_pipeline){.micro_batch = group->micro_batch,
                                          .first_stage = forms->stage_count,
-                                         .stage_count = group->stage_count,
-                                         .like = -1};
+                                         .stage_count = group->stage_count};
     for (int s = 0; s < group->stage_count; s++) {
         const struct eth_hpp_draft_stage *stage = &group->stages[s];
         if (!eth_hpp_draft_split(shop, stage, layer, group->micro_batch, samples))
@@ -39,7 +38,7 @@ static enum eth_hpp_draft_fault make_form(struct eth_hpp_workshop *shop,
                                           .recompute = stage->recompute,
                                           .first_worker = forms->worker_count,
                                           .worker_count = eth_hpp_draft_workers(stage),
-                                          .copies = group->replicas};
+                                          .others = group->replicas - 1};
         layer += stage->layers;
         for (int p = 0, at = 0; p < stage->part_count; p++)
             for (int w = 0; w < stage->parts[p].workers; w++)

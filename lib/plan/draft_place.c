@@ -12,7 +12,7 @@ static enum eth_hpp_draft_fault out_of_memory(struct eth_hpp_workshop *shop)
 
 /* Appends pipelines like those from `first` on, with their stages and workers. */
 static bool append(struct eth_hpp_layout *to, const struct eth_hpp_layout *from, int first,
-                   int count, int copies)
+                   int count, int others)
 {
     const struct eth_hpp_layout_pipeline *begin = &from->pipelines[first],
                                          *last = &from->pipelines[first + count - 1];
@@ -33,7 +33,7 @@ static bool append(struct eth_hpp_layout *to, const struct eth_hpp_layout *from,
         struct eth_hpp_layout_stage *stage = &to->stages[to->stage_count++];
         *stage = from->stages[first_stage + s];
         stage->first_worker += more_workers;
-        stage->copies = copies;
+        stage->others = others;
     }
     memcpy(&to->workers[to->worker_count], &from->workers[first_worker],
            (size_t)workers * sizeof(*to->workers));
@@ -153,7 +153,7 @@ static int fold(struct eth_hpp_workshop *shop, int g, int first, int left)
     if (more == 0)
         return 0;
     for (int s = layout->pipelines[first].first_stage; s < layout->stage_count; s++)
-        layout->stages[s].copies = 1 + more;
+        layout->stages[s].others = more;
     stand->fold = first;
     stand->folded = pipelines;
     return more * pipelines;
@@ -178,10 +178,10 @@ static enum eth_hpp_draft_fault place_group(struct eth_hpp_workshop *shop,
             count = 1;
         int at = layout->pipeline_count;
         for (int r = 0; r < count; r++) {
-            if (!append(layout, &shop->forms, g, 1, 1))
+            if (!append(layout, &shop->forms, g, 1, 0))
                 return out_of_memory(shop);
             if (layout->pipeline_count - 1 > begin)
-                layout->pipelines[layout->pipeline_count - 1].like = begin;
+                layout->pipelines[layout->pipeline_count - 1].like = 1 + begin;
         }
         if (!place_pieces(shop, group, &pattern, at, count))
             return ETH_HPP_DRAFT_GPUS;
@@ -270,16 +270,16 @@ static int split_fold(struct eth_hpp_workshop *shop, const struct eth_hpp_draft_
 {
     struct eth_hpp_layout *layout = &shop->layout;
     int at = layout->pipeline_count, first_stage = layout->pipelines[from].first_stage;
-    int all = layout->stages[first_stage].copies;
-    if (!append(layout, layout, from, stand->folded, all - copies))
+    int all = 1 + layout->stages[first_stage].others;
+    if (!append(layout, layout, from, stand->folded, all - copies - 1))
         return -1;
     for (int p = 0; p < stand->folded; p++) {
-        layout->pipelines[at + p].like = stand->begin;
+        layout->pipelines[at + p].like = 1 + stand->begin;
         for (int s = 0; s < group->stage_count; s++) {
             struct eth_hpp_layout_stage *stage =
                 &layout->stages[layout->pipelines[at + p].first_stage + s];
             struct eth_hpp_layout_worker *worker = &layout->workers[stage->first_worker];
-            layout->stages[layout->pipelines[from + p].first_stage + s].copies = copies;
+            layout->stages[layout->pipelines[from + p].first_stage + s].others = copies - 1;
             for (int i = 0; i < group->stages[s].part_count; i++) {
                 int pool = group->stages[s].parts[i].pool;
                 for (int w = 0; w < group->stages[s].parts[i].workers; w++, worker++)
@@ -297,7 +297,7 @@ static bool give_fold(struct eth_hpp_workshop *shop, const struct eth_hpp_draft_
 {
     struct eth_hpp_layout *layout = &shop->layout;
     int at = stand->fold, size = stand->folded;
-    int copies = layout->stages[layout->pipelines[at].first_stage].copies;
+    int copies = 1 + layout->stages[layout->pipelines[at].first_stage].others;
     int whole = more / size, mixed = more % size;
     if (whole > 0) {
         int rest = whole < copies ? split_fold(shop, group, stand, at, whole) : at;
@@ -328,7 +328,7 @@ bool eth_hpp_draft_give(struct eth_hpp_workshop *shop, const struct eth_hpp_draf
     for (int p = stand->begin; p < stand->end; p++) {
         if (p == stand->fold && stand->folded > 0) {
             int first_stage = shop->layout.pipelines[p].first_stage;
-            int pipelines = stand->folded * shop->layout.stages[first_stage].copies;
+            int pipelines = stand->folded * (1 + shop->layout.stages[first_stage].others);
             int here = more < pipelines ? more : pipelines;
             if (!give_fold(shop, &draft->groups[g], stand, count, here))
                 return false;

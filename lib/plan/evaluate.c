@@ -57,7 +57,7 @@ static void time_stages(const struct eth_hpp_cost *cost, const struct eth_hpp_la
     for (int i = 0; i < pipeline->stage_count; i++) {
         int s = pipeline->first_stage + i;
         bool last = i + 1 == pipeline->stage_count;
-        runs[s] = time_stage(cost, layout, pipeline->like, s, i, runs);
+        runs[s] = time_stage(cost, layout, pipeline->like - 1, s, i, runs);
         runs[s].transfer_s = last ? 0 : eth_hpp_cost_transfer(cost, layout, s);
         runs[s].in_flight = layout->stages[s].in_flight;
         runs[s].order = orders != NULL ? orders[s] : NULL;
@@ -173,7 +173,7 @@ enum eth_hpp_status eth_hpp_evaluate(struct eth_hpp_evaluator *evaluator,
         }
         for (int i = 0; i < pipeline->stage_count; i++) {
             const struct eth_hpp_layout_stage *stage = &layout->stages[pipeline->first_stage + i];
-            out.gpus += stage->worker_count * stage->tensor_parallel * stage->copies;
+            out.gpus += stage->worker_count * stage->tensor_parallel * (1 + stage->others);
             if (runs[i].last_end_s > out.compute_s)
                 out.compute_s = runs[i].last_end_s;
         }

@@ -1,6 +1,7 @@
 #include "plan/layout.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static bool reserve(void **list, int *room, int needed, size_t size)
 {
@@ -25,6 +26,21 @@ bool eth_hpp_layout_reserve(struct eth_hpp_layout *layout, int pipelines, int st
                    sizeof(*layout->workers));
 }
 
+bool eth_hpp_layout_copy(struct eth_hpp_layout *to, const struct eth_hpp_layout *from)
+{
+    to->pipeline_count = to->stage_count = to->worker_count = 0;
+    if (!eth_hpp_layout_reserve(to, from->pipeline_count, from->stage_count, from->worker_count))
+        return false;
+    to->pipeline_count = from->pipeline_count;
+    to->stage_count = from->stage_count;
+    to->worker_count = from->worker_count;
+    to->sharded_optimizer = from->sharded_optimizer;
+    memcpy(to->pipelines, from->pipelines, (size_t)from->pipeline_count * sizeof(*to->pipelines));
+    memcpy(to->stages, from->stages, (size_t)from->stage_count * sizeof(*to->stages));
+    memcpy(to->workers, from->workers, (size_t)from->worker_count * sizeof(*to->workers));
+    return true;
+}
+
 void eth_hpp_layout_free(struct eth_hpp_layout *layout)
 {
     free(layout->pipelines);
@@ -44,8 +60,7 @@ static enum eth_hpp_status lay_stage(const struct eth_hpp_stage *stage,
                                       .in_flight = stage->in_flight,
                                       .recompute = stage->recompute,
                                       .first_worker = layout->worker_count,
-                                      .worker_count = stage->worker_count,
-                                      .copies = 1};
+                                      .worker_count = stage->worker_count};
     for (int w = 0; w < stage->worker_count; w++) {
         const struct eth_hpp_worker *worker = &stage->workers[w];
         int node = eth_hpp_cluster_find_node(cluster, worker->node);
@@ -81,8 +96,7 @@ enum eth_hpp_status eth_hpp_layout_from_plan(const struct eth_hpp_plan *plan,
             (struct eth_hpp_layout_pipeline){.micro_batch = pipeline->micro_batch,
                                              .micro_batches = pipeline->micro_batches,
                                              .first_stage = layout->stage_count,
-                                             .stage_count = pipeline->stage_count,
-                                             .like = -1};
+                                             .stage_count = pipeline->stage_count};
         for (int s = 0; s < pipeline->stage_count; s++) {
             enum eth_hpp_status status = lay_stage(&pipeline->stages[s], cluster, layout, err);
             if (status != ETH_HPP_OK)

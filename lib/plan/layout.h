@@ -17,14 +17,13 @@ struct eth_hpp_layout_stage {
     int tensor_parallel, in_flight;
     bool recompute;
     int first_worker, worker_count; /* in layout.workers */
-    int copies; /* like stages that it stands for: of as many like pipelines on nodes of their own
-                 */
+    int others; /* like stages, of like pipelines on nodes of their own, that it stands for too */
 };
 
 struct eth_hpp_layout_pipeline {
     int micro_batch, micro_batches;
     int first_stage, stage_count; /* in layout.stages; its stages follow each other */
-    int like; /* an earlier pipeline with the same layers, devices and samples, or -1 */
+    int like; /* 1 + an earlier pipeline with the same layers, devices and samples; 0: unknown */
 };
 
 struct eth_hpp_layout {
@@ -45,6 +44,8 @@ enum eth_hpp_status eth_hpp_layout_from_plan(const struct eth_hpp_plan *plan,
 
 /* Makes room for so many more of each; false when out of memory. Moves the arrays. */
 bool eth_hpp_layout_reserve(struct eth_hpp_layout *layout, int pipelines, int stages, int workers);
+/* Makes `to` equal to `from`; false when out of memory. */
+bool eth_hpp_layout_copy(struct eth_hpp_layout *to, const struct eth_hpp_layout *from);
 void eth_hpp_layout_free(struct eth_hpp_layout *layout);
 
 #endif

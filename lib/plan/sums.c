@@ -166,8 +166,8 @@ static void add_block(struct eth_hpp_sums *sums, const struct eth_hpp_cost *cost
             continue;
         sums->owner_list[(*owner_count)++] = s;
         block.owner_stages++;
-        block.owners += stage->worker_count * stage->copies;
-        block.copied = block.copied || stage->copies > 1;
+        block.owners += stage->worker_count * (1 + stage->others);
+        block.copied = block.copied || stage->others > 0;
         if (block.tensor_parallel == 0 || stage->tensor_parallel < block.tensor_parallel)
             block.tensor_parallel = stage->tensor_parallel;
     }
