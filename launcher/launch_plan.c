@@ -8,9 +8,9 @@
 #include "launcher/calibrate.h"
 #include "plan/derive.h"
 #include "plan/program.h"
+#include "plan/remedy.h"
 #include "plan/report.h"
 #include "plan/simulate.h"
-#include "plan/solver.h"
 #include "runtime/capabilities.h"
 
 /* ---- the profile ---- */
@@ -158,7 +158,7 @@ static enum eth_hpp_status solve(const struct eth_hpp_launch_job *job,
                                              .max_tensor_parallel = runtime->max_tensor_parallel,
                                              .no_recompute = !runtime->recompute,
                                              .no_sharded = !runtime->sharded_optimizer};
-    return eth_hpp_solve(&facts->cluster, &facts->profile, &options, plan, err);
+    return eth_hpp_remedy_solve(&facts->cluster, &facts->profile, &options, false, plan, err);
 }
 
 /* The given plan on this cluster, if the runtime can run it. */

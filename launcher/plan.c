@@ -6,7 +6,7 @@
 
 #include "launcher/planning.h"
 #include "plan/report.h"
-#include "plan/solver.h"
+#include "plan/remedy.h"
 
 enum {
     CLUSTER,
@@ -153,7 +153,7 @@ static enum eth_hpp_status run(const struct eth_hpp_option_set *set, int argc, c
         status = get_profile(set, &cluster, &profile, err);
     if (status == ETH_HPP_OK) {
         struct eth_hpp_solver_options wanted = solver_options(set, &cluster);
-        status = eth_hpp_solve(&cluster, &profile, &wanted, &plan, err);
+        status = eth_hpp_remedy_solve(&cluster, &profile, &wanted, true, &plan, err);
     }
     if (status == ETH_HPP_OK)
         eth_hpp_report_print(&plan, &cluster, stderr);

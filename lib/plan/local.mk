@@ -26,6 +26,7 @@ libplan_la_SOURCES = \
 	lib/plan/pools.c lib/plan/pools.h \
 	lib/plan/profile.c lib/plan/profile.h lib/plan/profile_file.c \
 	lib/plan/program.c lib/plan/program.h \
+	lib/plan/remedy.c lib/plan/remedy.h \
 	lib/plan/report.c lib/plan/report.h \
 	lib/plan/schedule.h \
 	lib/plan/simulate.c lib/plan/simulate.h \

@@ -248,8 +248,7 @@ static enum eth_hpp_status infeasible(const struct eth_hpp_workshop *shop,
                                  options->memory_margin_bytes, most);
     if (shop->excess[0] != '\0')
         return eth_hpp_error_set(err, ETH_HPP_ERR_INFEASIBLE,
-                                 "%s does not fit these GPUs: memory is short, %s; add GPUs, or "
-                                 "allow recompute, a sharded optimizer or tensor parallelism",
+                                 "%s does not fit these GPUs: memory is short, %s",
                                  shop->cost->profile->model, shop->excess);
     return eth_hpp_error_set(err, ETH_HPP_ERR_INFEASIBLE,
                              "no plan of this shape for a global batch of %d on %d GPUs: choose a "

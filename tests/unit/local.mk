@@ -39,6 +39,10 @@ unit_tests += tests/unit/test_program
 tests_unit_test_program_SOURCES = tests/unit/test_program.c tests/unit/plan_fixtures.h
 tests_unit_test_program_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
+unit_tests += tests/unit/test_remedy
+tests_unit_test_remedy_SOURCES = tests/unit/test_remedy.c tests/unit/plan_fixtures.h
+tests_unit_test_remedy_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
+
 unit_tests += tests/unit/test_simulate
 tests_unit_test_simulate_SOURCES = tests/unit/test_simulate.c tests/unit/plan_fixtures.h
 tests_unit_test_simulate_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
