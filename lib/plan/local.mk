@@ -21,6 +21,7 @@ libplan_la_SOURCES = \
 	lib/plan/link_classes.c lib/plan/link_classes.h \
 	lib/plan/moves.c lib/plan/moves.h \
 	lib/plan/observe.h \
+	lib/plan/order.c lib/plan/order.h \
 	lib/plan/pipeline.c lib/plan/pipeline.h \
 	lib/plan/plan.c lib/plan/plan.h lib/plan/plan_file.c lib/plan/plan_write.c \
 	lib/plan/pools.c lib/plan/pools.h \

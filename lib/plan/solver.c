@@ -8,6 +8,7 @@
 
 #include "plan/anneal.h"
 #include "plan/bound.h"
+#include "plan/order.h"
 #include "plan/simulate.h"
 #include "plan/starts.h"
 
@@ -272,10 +273,10 @@ static enum eth_hpp_status search(struct eth_hpp_workshop *shop, double lower_bo
     return ETH_HPP_OK;
 }
 
-enum eth_hpp_status eth_hpp_solve(const struct eth_hpp_cluster *cluster,
-                                  const struct eth_hpp_profile *profile,
-                                  const struct eth_hpp_solver_options *options,
-                                  struct eth_hpp_plan *plan, struct eth_hpp_error *err)
+static enum eth_hpp_status solve(const struct eth_hpp_cluster *cluster,
+                                 const struct eth_hpp_profile *profile,
+                                 const struct eth_hpp_solver_options *options,
+                                 struct eth_hpp_plan *plan, struct eth_hpp_error *err)
 {
     double start = seconds_now();
     struct eth_hpp_cost cost = {0};
@@ -309,5 +310,28 @@ enum eth_hpp_status eth_hpp_solve(const struct eth_hpp_cluster *cluster,
     eth_hpp_workshop_free(&shop);
     eth_hpp_cost_free(&cost);
     free(candidates);
+    return status;
+}
+
+/* The search meets the nodes in an order of their own, so that the file's changes nothing. */
+enum eth_hpp_status eth_hpp_solve(const struct eth_hpp_cluster *cluster,
+                                  const struct eth_hpp_profile *profile,
+                                  const struct eth_hpp_solver_options *options,
+                                  struct eth_hpp_plan *plan, struct eth_hpp_error *err)
+{
+    struct eth_hpp_cluster ordered = {0};
+    struct eth_hpp_plan made = {0};
+    int *rank_of = NULL;
+    enum eth_hpp_status status = eth_hpp_order_make(cluster, &ordered, &rank_of, err);
+    if (status == ETH_HPP_OK)
+        status = solve(&ordered, profile, options, &made, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_plan_renumber(&made, rank_of, cluster->gpu_count, err);
+    if (status == ETH_HPP_OK)
+        *plan = made;
+    else
+        eth_hpp_plan_free(&made);
+    free(rank_of);
+    eth_hpp_cluster_free(&ordered);
     return status;
 }

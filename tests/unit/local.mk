@@ -39,6 +39,12 @@ unit_tests += tests/unit/test_program
 tests_unit_test_program_SOURCES = tests/unit/test_program.c tests/unit/plan_fixtures.h
 tests_unit_test_program_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
+unit_tests += tests/unit/test_properties
+tests_unit_test_properties_SOURCES = tests/unit/test_properties.c tests/unit/plan_fixtures.h \
+	$(bench_search)
+tests_unit_test_properties_LDADD = libplan.la libmodel.la libinventory.la libbase.la \
+	$(CMOCKA_LIBS)
+
 unit_tests += tests/unit/test_remedy
 tests_unit_test_remedy_SOURCES = tests/unit/test_remedy.c tests/unit/plan_fixtures.h
 tests_unit_test_remedy_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
