@@ -118,7 +118,8 @@ eth_hpp_get_assignment(const struct eth_hpp_context *context);
 /* One parameter tensor, fp32, of `count` elements. The order of the tensors inside a layer, and
  * their counts, must be the same on every rank that holds the layer. */
 struct eth_hpp_tensor {
-    const char *name; /* as files have it, e.g. "transformer.h.3.attn.c_attn.weight" */
+    const char *name; /* as files have it, e.g. "transformer.h.3.attn.c_attn.weight"; checkpoints
+                         need names that differ */
     int layer;        /* absolute layer number; ignored where tied is set */
     const char *tied; /* name of the tied tensor in the plan's blocks, or NULL */
     size_t count;

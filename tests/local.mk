@@ -2,6 +2,7 @@
 EXTRA_DIST += \
 	tests/run \
 	tests/packages \
+	tests/cluster/checkpoint.bats \
 	tests/cluster/cluster.bats \
 	tests/cluster/exchange.bats \
 	tests/cluster/failures.bats \

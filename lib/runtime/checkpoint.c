@@ -211,6 +211,8 @@ enum eth_hpp_status eth_hpp_checkpoint_open(struct eth_hpp_context *context,
         status = resume(context, options, &found, err);
     if (status == ETH_HPP_OK)
         status = create(context, options, err);
+    if (status == ETH_HPP_OK && found.step >= 0 && eth_hpp_is_lowest(context))
+        eth_hpp_checkpoint_prune(options->folder, options->keep); /* room for the next one */
     if (status == ETH_HPP_OK && found.step >= 0)
         context->checkpointer->state.seed = found.seed;
     context->failed = status != ETH_HPP_OK;

@@ -170,21 +170,6 @@ static enum eth_hpp_status rename_folder(const char *folder, const char *partial
     return status;
 }
 
-static void prune(const char *folder, int keep)
-{
-    int64_t *steps;
-    size_t count;
-    if (keep == 0 || eth_hpp_checkpoint_list(folder, &steps, &count, NULL) != ETH_HPP_OK)
-        return;
-    for (size_t i = (size_t)keep; i < count; i++) {
-        char *path = eth_hpp_checkpoint_path(folder, steps[i], "");
-        if (path != NULL)
-            eth_hpp_checkpoint_remove(path);
-        free(path);
-    }
-    free(steps);
-}
-
 enum eth_hpp_status eth_hpp_checkpoint_publish(const char *folder,
                                                const struct eth_hpp_checkpoint *state,
                                                const char *config, int count, int keep,
@@ -211,7 +196,7 @@ enum eth_hpp_status eth_hpp_checkpoint_publish(const char *folder,
     if (status == ETH_HPP_OK)
         status = rename_folder(folder, partial, state->step, err);
     if (status == ETH_HPP_OK)
-        prune(folder, keep);
+        eth_hpp_checkpoint_prune(folder, keep);
     json_object_put(contents.files);
     json_object_put(contents.texts);
     json_object_put(contents.weights);

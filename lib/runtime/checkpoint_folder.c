@@ -147,6 +147,21 @@ void eth_hpp_checkpoint_remove_partial(const char *folder)
     closedir(directory);
 }
 
+void eth_hpp_checkpoint_prune(const char *folder, int keep)
+{
+    int64_t *steps;
+    size_t count;
+    if (keep == 0 || eth_hpp_checkpoint_list(folder, &steps, &count, NULL) != ETH_HPP_OK)
+        return;
+    for (size_t i = (size_t)keep; i < count; i++) {
+        char *path = eth_hpp_checkpoint_path(folder, steps[i], "");
+        if (path != NULL)
+            eth_hpp_checkpoint_remove(path);
+        free(path);
+    }
+    free(steps);
+}
+
 void eth_hpp_checkpoint_sync_folder(const char *path)
 {
     int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

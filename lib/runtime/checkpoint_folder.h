@@ -34,6 +34,9 @@ void eth_hpp_checkpoint_remove_partial(const char *folder);
 /* Removes one checkpoint's folder, its manifest first: one that is half removed is none. */
 void eth_hpp_checkpoint_remove(const char *path);
 
+/* Of the checkpoints in `folder` the newest `keep` stay; 0: all. */
+void eth_hpp_checkpoint_prune(const char *folder, int keep);
+
 /* Makes what was done in a folder (files made, renamed) durable. */
 void eth_hpp_checkpoint_sync_folder(const char *path);
 

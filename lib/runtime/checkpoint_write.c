@@ -11,40 +11,45 @@
 
 /* ---- who writes what ---- */
 
-/* Each tensor is written by the first owner of its block. */
+/* A block's owners each write a share of its tensors, cut by bytes as they lie. */
 static bool writes_tensor(const struct eth_hpp_context *context, size_t t)
 {
     const struct eth_hpp_parameter *tensor = &context->parameters.tensors[t];
     if (tensor->alias)
         return false;
     for (int b = 0; b < context->plan.block_count; b++) {
-        const struct eth_hpp_owned_block *block = &context->parameters.blocks[b];
-        if (block->block >= 0 && tensor->offset >= block->offset &&
-            tensor->offset < block->offset + block->count)
-            return block->counted_here;
-    }
-    return false;
-}
-
-static bool writes_any(const struct eth_hpp_plan *plan, int rank)
-{
-    for (int b = 0; b < plan->block_count; b++)
-        if (plan->blocks[b].ranks[0] == rank)
-            return true;
-    return false;
-}
-
-/* Numbers the ranks that write, in their order. */
-static void number_files(const struct eth_hpp_context *context,
-                         struct eth_hpp_checkpointer *checkpointer)
-{
-    for (int rank = 0; rank < context->job.size; rank++) {
-        if (!writes_any(&context->plan, rank))
+        const struct eth_hpp_owned_block *own = &context->parameters.blocks[b];
+        const struct eth_hpp_block *block = &context->plan.blocks[b];
+        if (own->block < 0 || tensor->offset < own->offset ||
+            tensor->offset >= own->offset + own->count)
             continue;
-        checkpointer->count++;
-        if (rank == context->job.rank)
-            checkpointer->number = checkpointer->count;
+        const size_t share =
+            (tensor->offset - own->offset) * (size_t)block->rank_count / own->count;
+        return block->ranks[share] == context->job.rank;
     }
+    return false;
+}
+
+/* Numbers the ranks that write anything, in their order. */
+static enum eth_hpp_status number_files(struct eth_hpp_context *context,
+                                        struct eth_hpp_checkpointer *checkpointer,
+                                        struct eth_hpp_error *err)
+{
+    enum eth_hpp_status status = ETH_HPP_OK;
+    const int rank = context->job.rank;
+    for (int first = 0; status == ETH_HPP_OK && first < context->job.size;
+         first += ETH_HPP_REDUCE_MAX_VALUES) {
+        double writes[ETH_HPP_REDUCE_MAX_VALUES] = {0};
+        if (rank >= first && rank < first + ETH_HPP_REDUCE_MAX_VALUES)
+            writes[rank - first] = checkpointer->tensor_count > 0;
+        status = eth_hpp_reduce_max(context, writes, ETH_HPP_REDUCE_MAX_VALUES, err);
+        for (int i = 0; status == ETH_HPP_OK && i < ETH_HPP_REDUCE_MAX_VALUES; i++) {
+            checkpointer->count += writes[i] > 0;
+            if (first + i == rank && writes[i] > 0)
+                checkpointer->number = checkpointer->count;
+        }
+    }
+    return status;
 }
 
 static struct eth_hpp_stored_tensor describe(const struct eth_hpp_parameter *tensor)
@@ -94,19 +99,51 @@ static enum eth_hpp_status make_images(const struct eth_hpp_context *context,
     return status;
 }
 
+static int order_texts(const void *left, const void *right)
+{
+    return strcmp(*(char *const *)left, *(char *const *)right);
+}
+
+/* Files tell tensors apart by their names alone. */
+static enum eth_hpp_status check_names(const struct eth_hpp_parameters *parameters,
+                                       struct eth_hpp_error *err)
+{
+    enum eth_hpp_status status = ETH_HPP_OK;
+    const char **names = malloc((parameters->tensor_count + 1) * sizeof(*names));
+    size_t count = 0;
+    if (names == NULL)
+        return eth_hpp_error_memory(err, "the checkpoint's tensors");
+    for (size_t t = 0; t < parameters->tensor_count; t++)
+        if (!parameters->tensors[t].alias)
+            names[count++] = parameters->tensors[t].name;
+    qsort(names, count, sizeof(*names), order_texts);
+    for (size_t i = 1; status == ETH_HPP_OK && i < count; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                       "two tensors are registered as \"%s\": a checkpoint needs "
+                                       "names that differ",
+                                       names[i]);
+    free(names);
+    return status;
+}
+
 enum eth_hpp_status eth_hpp_checkpoint_writer_open(struct eth_hpp_context *context,
                                                    struct eth_hpp_error *err)
 {
     struct eth_hpp_checkpointer *checkpointer = context->checkpointer;
     const size_t most = context->parameters.tensor_count;
-    number_files(context, checkpointer);
     checkpointer->tensors = malloc((most + 1) * sizeof(*checkpointer->tensors));
     if (checkpointer->tensors == NULL)
         return eth_hpp_error_memory(err, "the checkpoint's tensors");
     for (size_t t = 0; t < most; t++)
         if (writes_tensor(context, t))
             checkpointer->tensors[checkpointer->tensor_count++] = t;
-    return checkpointer->number > 0 ? make_images(context, checkpointer, err) : ETH_HPP_OK;
+    enum eth_hpp_status status = check_names(&context->parameters, err);
+    if (status == ETH_HPP_OK)
+        status = number_files(context, checkpointer, err);
+    if (status == ETH_HPP_OK && checkpointer->number > 0)
+        status = make_images(context, checkpointer, err);
+    return status;
 }
 
 enum eth_hpp_status eth_hpp_checkpoint_writer_copy(struct eth_hpp_context *context,

@@ -35,7 +35,8 @@ struct eth_hpp_checkpointer {
     struct eth_hpp_error failure;
 };
 
-/* Finds out what this rank writes and lays its files out. Errors: MEMORY. */
+/* Finds out what this rank writes and lays its files out. Collective over the ranks that are not
+ * idle. Errors: MEMORY, PEER, TIMEOUT. */
 enum eth_hpp_status eth_hpp_checkpoint_writer_open(struct eth_hpp_context *context,
                                                    struct eth_hpp_error *err);
 

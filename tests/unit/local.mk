@@ -87,10 +87,16 @@ tests_unit_test_comm_LDADD = tests/emulation/libranks.la libcomm.la libbootstrap
 if HAVE_OPENBLAS
 unit_tests += tests/unit/test_runtime
 tests_unit_test_runtime_SOURCES = tests/unit/test_runtime.c tests/unit/valgrind.h \
-	tests/unit/tiny_model.c tests/unit/tiny_model.h
+	tests/unit/tiny_model.c tests/unit/tiny_model.h tests/unit/tiny_plan.h
 tests_unit_test_runtime_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
 tests_unit_test_runtime_LDADD = tests/emulation/libranks.la libruntime.la libcomm.la \
 	libbootstrap.la libkernels.la libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
+
+unit_tests += tests/unit/test_checkpoint
+tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/valgrind.h \
+	tests/unit/tiny_model.c tests/unit/tiny_model.h tests/unit/tiny_plan.h
+tests_unit_test_checkpoint_CPPFLAGS = $(tests_unit_test_runtime_CPPFLAGS)
+tests_unit_test_checkpoint_LDADD = $(tests_unit_test_runtime_LDADD)
 endif
 endif
 

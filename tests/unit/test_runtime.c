@@ -17,8 +17,9 @@
 #include "runtime/capabilities.h"
 #include "runtime/context.h"
 #include "tiny_model.h"
+#include "tiny_plan.h"
 
-enum { STEPS = 12, GLOBAL_BATCH = 8 };
+enum { STEPS = 12 };
 
 /* What the ranks leave for the test to look at; in memory that they share. */
 struct record {
@@ -95,32 +96,10 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
 
 /* ---- plans ---- */
 
-/* A plan file from the pipelines' text: the rest, the tied block too, is filled in. */
 static void write_plan(struct run *run, const char *pipelines)
 {
-    char text[4096];
-    struct eth_hpp_error err = {0};
-    struct eth_hpp_plan plan;
-    int kinds[TINY_LAYERS] = {0, 1, 1, 1, 1, 2};
-    struct eth_hpp_profile profile = {
-        .kinds = {{.name = "first"}, {.name = "mid"}, {.name = "last"}},
-        .kind_count = 3,
-        .layers = kinds,
-        .layer_count = TINY_LAYERS,
-        .tied = {{.name = "table", .kinds = 5}},
-        .tied_count = 1};
-    snprintf(text, sizeof(text),
-             "{\"format\":\"eth-hpp-plan\",\"version\":1,\"model\":{\"name\":\"tiny\","
-             "\"layers\":%d,\"sequence_length\":%d},\"global_batch\":%d,\"schedule\":\"1f1b\","
-             "\"dtype\":\"fp32\",\"optimizer\":\"replicated\",\"pipelines\":[%s]}",
-             TINY_LAYERS, TINY_SEQUENCE, GLOBAL_BATCH, pipelines);
-    if (eth_hpp_plan_parse("test", text, strlen(text), &plan, &err) != ETH_HPP_OK ||
-        eth_hpp_plan_make_blocks(&plan, &profile, &err) != ETH_HPP_OK)
-        fail_msg("%s", err.text);
     snprintf(run->plan_path, sizeof(run->plan_path), "test_runtime.%d.json", (int)getpid());
-    if (eth_hpp_plan_save(&plan, run->plan_path, &err) != ETH_HPP_OK)
-        fail_msg("%s", err.text);
-    eth_hpp_plan_free(&plan);
+    tiny_plan_write(run->plan_path, pipelines);
 }
 
 static void run_plan(struct run *run, const char *pipelines, struct ranks_result *result)
@@ -139,13 +118,6 @@ static void end_run(struct run *run)
     munmap(run->record, sizeof(*run->record));
 }
 
-#define WORKER(rank, samples)                                                                      \
-    "{\"node\":\"n\",\"gpus\":[" #rank "],\"ranks\":[" #rank "],\"samples\":" #samples "}"
-#define STAGE(first, end, extra, workers)                                                          \
-    "{\"layers\":[" #first "," #end "]" extra ",\"workers\":[" workers "]}"
-#define PIPELINE(micro_batch, micro_batches, stages)                                               \
-    "{\"micro_batch\":" #micro_batch ",\"micro_batches\":" #micro_batches ",\"stages\":[" stages   \
-    "]}"
 #define ONE_RANK PIPELINE(4, 2, STAGE(0, 6, "", WORKER(0, 4)))
 
 /* ---- the loss does not depend on the plan ---- */

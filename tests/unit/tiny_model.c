@@ -1,6 +1,7 @@
 #include "tiny_model.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -204,6 +205,7 @@ enum eth_hpp_status tiny_model_open(struct tiny_model *model, struct eth_hpp_con
         .forward = forward, .backward = backward, .sample = sample};
     const struct eth_hpp_assignment *a = eth_hpp_get_assignment(context);
     struct eth_hpp_tensor tensors[TINY_TENSORS + 1];
+    char names[TINY_LAYERS][2][16];
     size_t count = 0, handed = sizeof(float) * T * D;
     model->context = context;
     model->part = a;
@@ -219,7 +221,9 @@ enum eth_hpp_status tiny_model_open(struct tiny_model *model, struct eth_hpp_con
         }
         for (int which = 0; which < 2; which++) {
             model->tensor_of[l][which] = (int)count;
-            tensors[count++] = (struct eth_hpp_tensor){.name = which == 0 ? "weight" : "bias",
+            snprintf(names[l][which], sizeof(names[l][which]), "%d.%s", l,
+                     which == 0 ? "weight" : "bias");
+            tensors[count++] = (struct eth_hpp_tensor){.name = names[l][which],
                                                        .layer = l,
                                                        .count = count_of(l, which),
                                                        .weight_decay = which == 0};

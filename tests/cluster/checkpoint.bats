@@ -1,0 +1,134 @@
+#!/usr/bin/env bats
+# A training that stops goes on as if it never had, on whatever nodes and under whatever plan.
+
+load helpers
+load plans
+CLUSTER_DIR=$OTHER_CLUSTER_DIR
+
+STEPS=20
+
+# On emulated devices that are hardly slower than the real arithmetic: time does not matter here.
+setup_file() {
+	sed 's/time_scale=[^ ]*/time_scale=2e3/' "$CHECKOUT/contrib/mini-cluster.d/unlike.nodes" >"$BATS_FILE_TMPDIR/nodes"
+	mkdir -p "$TEST_WORK/small"
+	mount -t tmpfs -o size=9m small "$TEST_WORK/small" # before the nodes start, which then share it
+	mini_cluster start --nodes "$BATS_FILE_TMPDIR/nodes" --plugin "$PLUGIN" --launcher "$ETH_HPP_PREFIX/bin/eth-hpp"
+	cp /usr/share/common-licenses/GPL-3 "$TEST_WORK/text"
+	local plan
+	for plan in even unlike mixed deep; do "plan_$plan" >"$TEST_WORK/$plan.json"; done
+	# One that never stops.
+	train reference "$ETH_HPP_PREFIX/bin/eth-hpp" >"$TEST_WORK/reference.log" 2>&1
+}
+
+teardown_file() {
+	mini_cluster stop
+	umount "$TEST_WORK/small"
+}
+
+teardown() {
+	cancel_all_jobs
+}
+
+# Trains with all the tests' settings; the losses go to NAME.jsonl.
+train() { # NAME COMMAND... -- OPTION... (`train` and its settings are put between)
+	local name=$1 command=()
+	shift
+	while [ $# -gt 0 ] && [ "$1" != -- ]; do
+		command+=("$1")
+		shift
+	done
+	on_cluster "${command[@]}" train --model=gpt2-tiny6 --global-batch=16 --data=text --steps=$STEPS --seed=7 \
+		--metrics="$name.jsonl" "${@:2}"
+}
+
+one_rank() { # NAME OPTION...
+	train "$1" "$ETH_HPP_PREFIX/bin/eth-hpp" -- "${@:2}"
+}
+
+under_plan() { # NAME PLAN OPTION...
+	train "$1" srun -N4 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix --eth-hpp=gpt2-tiny6 --eth-hpp-plan="$2.json" \
+		--eth-hpp-calibrate=no "$ETH_HPP_PREFIX/bin/eth-hpp" -- "${@:3}"
+}
+
+losses() { sed -n 's/.*"step": *\([0-9]*\),"loss": *\([0-9.e+-]*\).*/\1 \2/p' "$TEST_WORK/$1.jsonl"; }
+
+# All steps, each once, with the losses of the training that never stopped.
+same_losses_as_reference() { # NAME
+	losses reference >"$TEST_WORK/a"
+	losses "$1" >"$TEST_WORK/b"
+	[ "$(wc -l <"$TEST_WORK/a")" -eq $STEPS ] && [ "$(wc -l <"$TEST_WORK/b")" -eq $STEPS ] || {
+		echo "not $STEPS losses in $1"
+		return 1
+	}
+	paste "$TEST_WORK/a" "$TEST_WORK/b" | awk '
+		$1 != $3 { wrong = 1; print "step " $3 " in place of " $1 }
+		{ d = ($4 - $2) / $2; if (d < 0) d = -d; if (d > most) { most = d; at = $1 } }
+		END { print "largest relative difference " most + 0 " at step " at; exit wrong || !(most < 1e-4) }'
+}
+
+# A training stops for good after 8 steps of the 20, whatever the plan: what is after the checkpoint is lost.
+stop_after_8() { # NAME
+	rm -rf "$TEST_WORK/$1".*/step-000000012* "$TEST_WORK/$1".*/step-000000016* "$TEST_WORK/$1".*/step-000000020*
+}
+
+@test "unlike pipelines go on on one rank, and that under another plan" {
+	under_plan one unlike --checkpoint=one.ck --checkpoint-every=4 --checkpoint-keep=0
+	stop_after_8 one
+	[ "$(ls "$TEST_WORK/one.ck/step-000000008"/model-*.safetensors | wc -l)" -eq 8 ] # every rank has a share
+	cp -r "$TEST_WORK/one.ck" "$TEST_WORK/two.ck"
+	cp "$TEST_WORK/one.jsonl" "$TEST_WORK/two.jsonl"
+	one_rank one --checkpoint=one.ck --checkpoint-every=4 --checkpoint-keep=0 --resume
+	same_losses_as_reference one
+	stop_after_8 one
+	ls "$TEST_WORK/one.ck"
+	rm -rf "$TEST_WORK/one.ck/step-000000004"
+	under_plan one deep --checkpoint=one.ck --resume=auto
+	same_losses_as_reference one
+	# idle ranks, and stages that share micro-batches
+	under_plan two mixed --checkpoint=two.ck --resume=yes
+	same_losses_as_reference two
+}
+
+@test "a damaged checkpoint gives way to the one before it, with a warning that names file and offset" {
+	under_plan damaged even --checkpoint=damaged.ck --checkpoint-every=5 --checkpoint-keep=0
+	local last=$TEST_WORK/damaged.ck/step-000000020 before=$TEST_WORK/damaged.ck/step-000000015
+	printf 'X' | dd of="$last/model-00001-of-00008.safetensors" bs=1 seek=100000 conv=notrunc status=none
+	truncate -s -1 "$(ls "$before"/optimizer*.safetensors | tail -n 1)"
+	run under_plan damaged unlike --checkpoint=damaged.ck --resume --checkpoint-every=5 --checkpoint-keep=0
+	echo "$output" | grep eth-hpp:
+	[ "$status" -eq 0 ]
+	grep -q 'eth-hpp: .*step-000000020/model.*safetensors: is damaged between offset [0-9]* and [0-9]*: ' <<<"$output"
+	grep -q 'eth-hpp: .*step-000000015/optimizer.*safetensors: .*offset [0-9]*' <<<"$output"
+	grep -q 'eth-hpp: .*going on from step 10 ' <<<"$output"
+	[ -d "$last.damaged" ] && [ -d "$before.damaged" ] && [ -d "$last" ]
+	same_losses_as_reference damaged
+}
+
+@test "another model's checkpoint is refused by name, and a new training does not take its folder" {
+	one_rank foreign --checkpoint=foreign.ck --checkpoint-every=0
+	run on_cluster "$ETH_HPP_PREFIX/bin/eth-hpp" train --model=gpt2-tiny24 --global-batch=16 --data=text --steps=2 --checkpoint=foreign.ck --resume
+	echo "$output" | grep eth-hpp:
+	[ "$status" -eq 2 ]
+	grep -q "eth-hpp: .*step-000000020: has no tensor transformer.h.6.ln_1.weight: it is another model's" <<<"$output"
+	run one_rank foreign --checkpoint=foreign.ck
+	[ "$status" -eq 2 ]
+	grep -q 'eth-hpp: .*foreign.ck: holds checkpoints up to step 20' <<<"$output"
+}
+
+@test "a folder that not all nodes share is refused" {
+	run under_plan unshared even --checkpoint=/tmp/eth-hpp-unshared
+	echo "$output" | grep eth-hpp:
+	[ "$status" -eq 2 ]
+	[ "$(grep -c 'eth-hpp: .*is not the same folder on ' <<<"$output")" -eq 1 ]
+}
+
+@test "a full disk ends the training with one line and leaves the last checkpoint whole" {
+	run under_plan full unlike --checkpoint=small/ck --checkpoint-every=5 --checkpoint-keep=0
+	echo "$output" | grep eth-hpp:
+	[ "$status" -eq 1 ]
+	[ "$(grep -c 'eth-hpp: .*the checkpoint of step 15: .*cannot write: No space left on device' <<<"$output")" -eq 1 ]
+	[ "$(grep 'eth-hpp: ' <<<"$output" | grep -vc 'checkpoint of step')" -eq 0 ]
+	one_rank full --checkpoint=small/ck --checkpoint-every=0 --checkpoint-keep=1 --resume
+	same_losses_as_reference full
+	[ "$(ls "$TEST_WORK/small/ck")" = step-000000020 ] # what was half-written is gone
+}
