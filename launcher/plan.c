@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "launcher/planning.h"
+#include "plan/explain.h"
 #include "plan/report.h"
 #include "plan/remedy.h"
 
@@ -26,6 +27,8 @@ enum {
     MEMORY_MARGIN,
     TRACE,
     SVG,
+    EXPLAIN,
+    JSON,
     OPTIONS
 };
 
@@ -91,6 +94,12 @@ static const struct eth_hpp_option options[OPTIONS] = {
                        .fallback = "0"},
     [TRACE] = {.like = &eth_hpp_planning_trace},
     [SVG] = {.like = &eth_hpp_planning_svg},
+    [EXPLAIN] = {.name = "explain",
+                 .kind = ETH_HPP_OPTION_FLAG,
+                 .help = "say what bounds the step, and what one more node of each kind gives"},
+    [JSON] = {.name = "json",
+              .kind = ETH_HPP_OPTION_FLAG,
+              .help = "print the explanation as JSON on standard output"},
 };
 
 /* A count that may be left out. */
@@ -136,6 +145,38 @@ static struct eth_hpp_solver_options solver_options(const struct eth_hpp_option_
         .memory_margin_bytes = eth_hpp_option_number(set, MEMORY_MARGIN)};
 }
 
+static enum eth_hpp_status
+explain(const struct eth_hpp_option_set *set, const struct eth_hpp_plan *plan,
+        const struct eth_hpp_cluster *cluster, const struct eth_hpp_profile *profile,
+        const struct eth_hpp_solver_options *wanted, struct eth_hpp_error *err)
+{
+    struct eth_hpp_explanation explanation;
+    enum eth_hpp_status status = eth_hpp_explain(plan, cluster, profile, wanted, &explanation, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    if (eth_hpp_option_flag(set, JSON))
+        status = eth_hpp_json_save(eth_hpp_explanation_json(&explanation, cluster), "-", err);
+    else
+        eth_hpp_explanation_print(&explanation, cluster, stderr);
+    eth_hpp_explanation_free(&explanation);
+    return status;
+}
+
+static enum eth_hpp_status check_options(const struct eth_hpp_option_set *set,
+                                         struct eth_hpp_error *err)
+{
+    const char *output = eth_hpp_option_text(set, OUTPUT);
+    if (eth_hpp_option_text(set, CLUSTER) == NULL)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "--cluster=FILE is needed");
+    if (eth_hpp_option_flag(set, JSON) && !eth_hpp_option_flag(set, EXPLAIN))
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "--json belongs to --explain; --output=- prints the plan");
+    if (eth_hpp_option_flag(set, JSON) && output != NULL && strcmp(output, "-") == 0)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "--json and --output=- both want standard output");
+    return ETH_HPP_OK;
+}
+
 static enum eth_hpp_status run(const struct eth_hpp_option_set *set, int argc, char **argv,
                                struct eth_hpp_error *err)
 {
@@ -144,15 +185,15 @@ static enum eth_hpp_status run(const struct eth_hpp_option_set *set, int argc, c
     struct eth_hpp_cluster cluster = {0};
     struct eth_hpp_profile profile = {0};
     struct eth_hpp_plan plan = {0};
-    const char *path = eth_hpp_option_text(set, CLUSTER),
-               *output = eth_hpp_option_text(set, OUTPUT);
-    if (path == NULL)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "--cluster=FILE is needed");
-    enum eth_hpp_status status = eth_hpp_cluster_load(path, &cluster, err);
+    struct eth_hpp_solver_options wanted = {0};
+    const char *output = eth_hpp_option_text(set, OUTPUT);
+    enum eth_hpp_status status = check_options(set, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_cluster_load(eth_hpp_option_text(set, CLUSTER), &cluster, err);
     if (status == ETH_HPP_OK)
         status = get_profile(set, &cluster, &profile, err);
     if (status == ETH_HPP_OK) {
-        struct eth_hpp_solver_options wanted = solver_options(set, &cluster);
+        wanted = solver_options(set, &cluster);
         status = eth_hpp_remedy_solve(&cluster, &profile, &wanted, true, &plan, err);
     }
     if (status == ETH_HPP_OK)
@@ -163,6 +204,8 @@ static enum eth_hpp_status run(const struct eth_hpp_option_set *set, int argc, c
         status =
             eth_hpp_planning_draw(eth_hpp_option_text(set, TRACE), eth_hpp_option_text(set, SVG),
                                   &plan, &cluster, &profile, false, err);
+    if (status == ETH_HPP_OK && eth_hpp_option_flag(set, EXPLAIN))
+        status = explain(set, &plan, &cluster, &profile, &wanted, err);
     eth_hpp_plan_free(&plan);
     eth_hpp_profile_free(&profile);
     eth_hpp_cluster_free(&cluster);

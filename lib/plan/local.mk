@@ -17,6 +17,7 @@ libplan_la_SOURCES = \
 	lib/plan/draft_shape.c lib/plan/draft_place.c lib/plan/draft_lay.c \
 	lib/plan/yard.c lib/plan/yard.h \
 	lib/plan/evaluate.c lib/plan/evaluate.h \
+	lib/plan/explain.c lib/plan/explain.h lib/plan/explain_more.c lib/plan/explain_print.c \
 	lib/plan/layout.c lib/plan/layout.h \
 	lib/plan/link_classes.c lib/plan/link_classes.h \
 	lib/plan/moves.c lib/plan/moves.h \

@@ -57,6 +57,10 @@ unit_tests += tests/unit/test_solver
 tests_unit_test_solver_SOURCES = tests/unit/test_solver.c tests/unit/plan_fixtures.h
 tests_unit_test_solver_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
+unit_tests += tests/unit/test_explain
+tests_unit_test_explain_SOURCES = tests/unit/test_explain.c tests/unit/plan_fixtures.h
+tests_unit_test_explain_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
+
 unit_tests += tests/unit/test_timeline
 tests_unit_test_timeline_SOURCES = tests/unit/test_timeline.c tests/unit/plan_fixtures.h
 tests_unit_test_timeline_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
