@@ -18,6 +18,7 @@ libplan_la_SOURCES = \
 	lib/plan/yard.c lib/plan/yard.h \
 	lib/plan/evaluate.c lib/plan/evaluate.h \
 	lib/plan/explain.c lib/plan/explain.h lib/plan/explain_more.c lib/plan/explain_print.c \
+	lib/plan/idle.c lib/plan/idle.h \
 	lib/plan/layout.c lib/plan/layout.h \
 	lib/plan/link_classes.c lib/plan/link_classes.h \
 	lib/plan/moves.c lib/plan/moves.h \

@@ -8,6 +8,7 @@
 
 #include "plan/anneal.h"
 #include "plan/bound.h"
+#include "plan/idle.h"
 #include "plan/order.h"
 #include "plan/simulate.h"
 #include "plan/starts.h"
@@ -131,57 +132,6 @@ static bool fill_pipelines(struct gpu_desk *desk, const struct eth_hpp_layout *l
     return plan->pipelines != NULL;
 }
 
-/* ---- idle GPUs ---- */
-
-/* Why a GPU of this kind is left out. */
-static const char *explain(const struct eth_hpp_cost *cost, int device)
-{
-    for (int d = 0; d < cost->degrees; d++)
-        if (cost->times[device * cost->degrees + d] != NULL)
-            return "no plan was found in which it makes the step shorter";
-    return "the profile has no times of its kind";
-}
-
-static bool open_idle(struct eth_hpp_plan *plan, const struct eth_hpp_node *node, const char *why)
-{
-    struct eth_hpp_idle *list = realloc(plan->idle, (size_t)(plan->idle_count + 1) * sizeof(*list));
-    if (list == NULL)
-        return false;
-    plan->idle = list;
-    struct eth_hpp_idle *idle = &list[plan->idle_count++];
-    *idle = (struct eth_hpp_idle){0};
-    snprintf(idle->node, sizeof(idle->node), "%s", node->name);
-    snprintf(idle->why, sizeof(idle->why), "%s", why);
-    idle->gpus = malloc((size_t)node->gpus * sizeof(*idle->gpus));
-    idle->ranks = malloc((size_t)node->gpus * sizeof(*idle->ranks));
-    return idle->gpus != NULL && idle->ranks != NULL;
-}
-
-/* One entry for each node, or two where the reasons differ. */
-static bool fill_idle(const struct gpu_desk *desk, const struct eth_hpp_cost *cost,
-                      struct eth_hpp_plan *plan)
-{
-    const struct eth_hpp_cluster *cluster = desk->cluster;
-    for (int n = 0; n < cluster->node_count; n++) {
-        const struct eth_hpp_node *node = &cluster->nodes[n];
-        int first = plan->idle_count; /* the node's own entries begin here */
-        for (int g = 0; g < node->gpus; g++) {
-            const char *why = explain(cost, node->devices[g]);
-            int at = first;
-            if (desk->taken[node->first_rank + g])
-                continue;
-            while (at < plan->idle_count && strcmp(plan->idle[at].why, why) != 0)
-                at++;
-            if (at == plan->idle_count && !open_idle(plan, node, why))
-                return false;
-            struct eth_hpp_idle *idle = &plan->idle[at];
-            idle->gpus[idle->gpu_count] = g;
-            idle->ranks[idle->gpu_count++] = node->first_rank + g;
-        }
-    }
-    return true;
-}
-
 static enum eth_hpp_status make_plan(struct eth_hpp_workshop *shop, struct eth_hpp_plan *plan,
                                      struct eth_hpp_error *err)
 {
@@ -197,7 +147,7 @@ static enum eth_hpp_status make_plan(struct eth_hpp_workshop *shop, struct eth_h
     plan->sharded_optimizer = shop->layout.sharded_optimizer;
     desk.taken = calloc((size_t)desk.cluster->gpu_count, sizeof(*desk.taken));
     if (desk.taken == NULL || !fill_pipelines(&desk, &shop->layout, plan) ||
-        !fill_idle(&desk, shop->cost, plan))
+        !eth_hpp_idle_fill(shop->cost, desk.taken, shop->step.step_s, plan))
         status = eth_hpp_error_memory(err, "the plan");
     free(desk.taken);
     if (status == ETH_HPP_OK)

@@ -17,6 +17,10 @@ unit_tests += tests/unit/test_deal
 tests_unit_test_deal_SOURCES = tests/unit/test_deal.c tests/unit/plan_fixtures.h
 tests_unit_test_deal_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
+unit_tests += tests/unit/test_extremes
+tests_unit_test_extremes_SOURCES = tests/unit/test_extremes.c tests/unit/plan_fixtures.h
+tests_unit_test_extremes_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
+
 unit_tests += tests/unit/test_link_classes
 tests_unit_test_link_classes_SOURCES = tests/unit/test_link_classes.c tests/unit/plan_fixtures.h
 tests_unit_test_link_classes_LDADD = libplan.la libmodel.la libinventory.la libbase.la \
