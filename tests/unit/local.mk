@@ -139,6 +139,10 @@ unit_tests += tests/unit/test_gpt_measure
 tests_unit_test_gpt_measure_SOURCES = tests/unit/test_gpt_measure.c
 tests_unit_test_gpt_measure_LDADD = libmodels.la libkernels.la libbase.la $(CMOCKA_LIBS)
 endif
+unit_tests += tests/unit/test_sysfs
+tests_unit_test_sysfs_SOURCES = tests/unit/test_sysfs.c
+tests_unit_test_sysfs_LDADD = libinventory.la libbase.la $(CMOCKA_LIBS)
+
 unit_tests += tests/unit/test_inventory
 tests_unit_test_inventory_SOURCES = tests/unit/test_inventory.c
 tests_unit_test_inventory_CPPFLAGS = $(AM_CPPFLAGS) \
