@@ -1,4 +1,5 @@
 /* Latency and bandwidth of one pair after the other, over the transport that training uses. */
+#include "base/clock.h"
 #include "launcher/calibrate.h"
 
 #include <stdlib.h>
@@ -37,11 +38,11 @@ static enum eth_hpp_status time_message(struct eth_hpp_comm *comm, int peer, cha
                                         size_t size, double *seconds, struct eth_hpp_error *err)
 {
     char answer[8];
-    double start = eth_hpp_emulator_now();
+    double start = eth_hpp_clock_now();
     enum eth_hpp_status status = send_to(comm, peer, buffer, size, err);
     if (status == ETH_HPP_OK)
         status = recv_from(comm, peer, answer, sizeof(answer), err);
-    *seconds = eth_hpp_emulator_now() - start;
+    *seconds = eth_hpp_clock_now() - start;
     return status;
 }
 

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 enum { TEXT_LIMIT = 1 << 20 };
 
 void eth_hpp_node_name(char *name, size_t size)
@@ -52,20 +54,13 @@ static void collect_and_write(int fd, const char *node, const char *site_file)
     eth_hpp_inventory_free(&inventory);
 }
 
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 /* Reads to the end of the pipe; false when the deadline passes, or when nothing useful came. */
 static bool read_until_deadline(int fd, double timeout_s, char *text, size_t limit, size_t *size)
 {
-    double deadline = seconds_now() + timeout_s;
+    double deadline = eth_hpp_clock_now() + timeout_s;
     for (*size = 0; *size < limit;) {
         struct pollfd wait = {.fd = fd, .events = POLLIN};
-        double left = deadline - seconds_now();
+        double left = deadline - eth_hpp_clock_now();
         int ready = left > 0 ? poll(&wait, 1, (int)(left * 1e3) + 1) : 0;
         if (ready < 0 && errno == EINTR)
             continue;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "models/gpt_layers.h"
 
 /* All device memory is one allocation, and these are its parts. */
@@ -13,13 +14,6 @@ struct eth_hpp_gpt_measure {
     size_t largest; /* index of the largest tensor */
     void *memory, *moments[2], *input, *output, *gradient;
 };
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 /* Hands out the next part of the memory; with a NULL base it only counts. */
 static void *part(char *base, size_t *used, size_t bytes)
@@ -130,18 +124,18 @@ enum eth_hpp_status eth_hpp_gpt_measure_layer(struct eth_hpp_gpt_measure *measur
     enum eth_hpp_status status = kernels->ops->synchronize(kernels->state, err);
     if (status != ETH_HPP_OK)
         return status;
-    const double start = now();
+    const double start = eth_hpp_clock_now();
     eth_hpp_gpt_layer_forward(&measure->layer, &run, measure->input, measure->output);
     status = kernels->ops->synchronize(kernels->state, err);
     if (status != ETH_HPP_OK)
         return status;
-    const double middle = now();
+    const double middle = eth_hpp_clock_now();
     eth_hpp_gpt_layer_backward(&measure->layer, &run, measure->input, measure->gradient);
     status = kernels->ops->synchronize(kernels->state, err);
     if (status != ETH_HPP_OK)
         return status;
     *forward_s = middle - start;
-    *backward_s = now() - middle;
+    *backward_s = eth_hpp_clock_now() - middle;
     return ETH_HPP_OK;
 }
 
@@ -162,13 +156,13 @@ enum eth_hpp_status eth_hpp_gpt_measure_optimizer(struct eth_hpp_gpt_measure *me
     enum eth_hpp_status status = kernels->ops->synchronize(kernels->state, err);
     if (status != ETH_HPP_OK)
         return status;
-    const double start = now();
+    const double start = eth_hpp_clock_now();
     kernels->ops->adamw(
         kernels->state, count, &settings, measure->layer.gradients[measure->largest],
         measure->layer.weights[measure->largest], measure->moments[0], measure->moments[1]);
     status = kernels->ops->synchronize(kernels->state, err);
     if (status != ETH_HPP_OK)
         return status;
-    *s_per_parameter = (now() - start) / (double)count;
+    *s_per_parameter = (eth_hpp_clock_now() - start) / (double)count;
     return ETH_HPP_OK;
 }

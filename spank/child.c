@@ -1,5 +1,5 @@
-/* The inventory is taken by a child without privileges: drivers may hang or crash, this process may
- * not. */
+/* What root's processes leave to a child without privileges: drivers may hang or crash, this
+ * process may not. */
 #include "spank/plugin.h"
 
 #include <errno.h>
@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 enum {
     NOBODY =
@@ -37,28 +39,21 @@ struct child {
     int status;            /* as from waitpid, once reaped */
 };
 
-static double now_s(void)
+void eth_hpp_child_exec(uid_t user, gid_t group, int output, int complaint, char *const argv[],
+                        char *const environment[])
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Between fork and exec: only calls that are safe there, and never a return. */
-static void become_inventory(const int streams[2], char **argv)
-{
-    static char *const environment[] = {(char *)"PATH=/usr/bin:/bin", (char *)"LC_ALL=C", NULL};
     sigset_t none;
-    int null = open("/dev/null", O_RDONLY);
-    if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(streams[0], STDOUT_FILENO) < 0 ||
-        dup2(streams[1], STDERR_FILENO) < 0)
+    int null = open("/dev/null", O_RDWR);
+    if (null < 0 || dup2(null, STDIN_FILENO) < 0 ||
+        dup2(output >= 0 ? output : null, STDOUT_FILENO) < 0 ||
+        dup2(complaint >= 0 ? complaint : null, STDERR_FILENO) < 0)
         _exit(127);
     for (int fd = STDERR_FILENO + 1; fd < 1024; fd++)
         close(fd);
     sigemptyset(&none);
     /* setsid: a group of its own, so that what the child starts can be ended with it. */
     if (setsid() < 0 || sigprocmask(SIG_SETMASK, &none, NULL) != 0 || setgroups(0, NULL) != 0 ||
-        setresgid(NOBODY, NOBODY, NOBODY) != 0 || setresuid(NOBODY, NOBODY, NOBODY) != 0 ||
+        setresgid(group, group, group) != 0 || setresuid(user, user, user) != 0 ||
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || chdir("/") != 0)
         _exit(126);
     execve(argv[0], argv, environment);
@@ -73,6 +68,7 @@ static void close_pair(int pair[2])
 
 static enum eth_hpp_status start(char **argv, struct child *child, struct eth_hpp_error *err)
 {
+    static char *const environment[] = {(char *)"PATH=/usr/bin:/bin", (char *)"LC_ALL=C", NULL};
     int first[2], second[2];
     if (pipe2(first, O_CLOEXEC) != 0)
         return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot make a pipe: %m");
@@ -87,7 +83,7 @@ static enum eth_hpp_status start(char **argv, struct child *child, struct eth_hp
         return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot start a process: %m");
     }
     if (child->pid == 0)
-        become_inventory((const int[]){first[1], second[1]}, argv);
+        eth_hpp_child_exec(NOBODY, NOBODY, first[1], second[1], argv, environment);
     close(first[1]);
     close(second[1]);
     child->out.fd = first[0];
@@ -118,7 +114,7 @@ static void read_until(struct child *child, double deadline)
     while (child->out.fd >= 0 || child->complaint.fd >= 0) {
         struct pollfd streams[2] = {{.fd = child->out.fd, .events = POLLIN},
                                     {.fd = child->complaint.fd, .events = POLLIN}};
-        double left = deadline - now_s();
+        double left = deadline - eth_hpp_clock_now();
         if (left <= 0 || (poll(streams, 2, (int)(left * 1000) + 1) < 0 && errno != EINTR))
             return;
         if (streams[0].revents != 0)
@@ -134,19 +130,19 @@ static void reap(struct child *child)
 {
     struct timespec pause = {.tv_nsec = 5000000};
     /* A child that closed its streams is about to end by itself. */
-    double deadline = now_s() + (child->finished ? 1e-3 * REAP_MS : 0);
+    double deadline = eth_hpp_clock_now() + (child->finished ? 1e-3 * REAP_MS : 0);
     for (bool killed = false;;) {
         pid_t got = waitpid(child->pid, &child->status, WNOHANG);
         if (got == child->pid || (got < 0 && errno != EINTR)) {
             child->reaped = got == child->pid;
             return;
         }
-        if (now_s() >= deadline) {
+        if (eth_hpp_clock_now() >= deadline) {
             if (killed)
                 return;
             kill(-child->pid, SIGKILL);
             killed = true;
-            deadline = now_s() + 1e-3 * REAP_MS;
+            deadline = eth_hpp_clock_now() + 1e-3 * REAP_MS;
         }
         nanosleep(&pause, NULL);
     }
@@ -199,7 +195,7 @@ enum eth_hpp_status eth_hpp_child_inventory(const char *launcher, const char *si
                     NULL};
     struct child child = {.out = {.text = malloc(OUTPUT_LIMIT + 1), .limit = OUTPUT_LIMIT},
                           .complaint = {.limit = COMPLAINT_BYTES}};
-    double deadline = now_s() + timeout_s;
+    double deadline = eth_hpp_clock_now() + timeout_s;
     child.complaint.text = child.complaint_text;
     if (child.out.text == NULL)
         return eth_hpp_error_memory(err, "the inventory");

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "plan/anneal.h"
 #include "plan/bound.h"
 #include "plan/idle.h"
@@ -178,13 +178,6 @@ static enum eth_hpp_status predict(struct eth_hpp_workshop *shop, double lower_b
 
 /* ---- the whole ---- */
 
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static enum eth_hpp_status infeasible(const struct eth_hpp_workshop *shop,
                                       struct eth_hpp_error *err)
 {
@@ -228,7 +221,7 @@ static enum eth_hpp_status solve(const struct eth_hpp_cluster *cluster,
                                  const struct eth_hpp_solver_options *options,
                                  struct eth_hpp_plan *plan, struct eth_hpp_error *err)
 {
-    double start = seconds_now();
+    double start = eth_hpp_clock_now();
     struct eth_hpp_cost cost = {0};
     struct eth_hpp_workshop shop = {0};
     struct eth_hpp_plan made = {0};
@@ -250,7 +243,7 @@ static enum eth_hpp_status solve(const struct eth_hpp_cluster *cluster,
     if (status == ETH_HPP_OK)
         status = predict(&shop, lower_bound_s, &made, err);
     if (status == ETH_HPP_OK) {
-        made.search.seconds = seconds_now() - start;
+        made.search.seconds = eth_hpp_clock_now() - start;
         made.search.considered = shop.considered;
         snprintf(made.search.solver, sizeof(made.search.solver), "families and annealing");
         *plan = made;

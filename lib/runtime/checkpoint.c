@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "runtime/checkpoint_folder.h"
 #include "runtime/checkpoint_write.h"
@@ -41,7 +42,7 @@ enum eth_hpp_status eth_hpp_checkpoint_poll(struct eth_hpp_context *context,
         c->phase = ETH_HPP_CHECKPOINT_IDLE;
         if (c->publishes)
             eth_hpp_log_info("checkpoint of step %lld in %s after %.2f s", (long long)c->state.step,
-                             c->folder, eth_hpp_emulator_now() - c->started);
+                             c->folder, eth_hpp_clock_now() - c->started);
         return ETH_HPP_OK;
     }
     c->phase = ETH_HPP_CHECKPOINT_PUBLISHING;
@@ -74,7 +75,7 @@ enum eth_hpp_status eth_hpp_checkpoint_save(struct eth_hpp_context *context,
     enum eth_hpp_status status = eth_hpp_checkpoint_finish(context, err);
     if (status != ETH_HPP_OK)
         return status;
-    c->started = eth_hpp_emulator_now();
+    c->started = eth_hpp_clock_now();
     c->state.step = context->step;
     c->state.next_sample = context->next_sample;
     c->phase = ETH_HPP_CHECKPOINT_WRITING;

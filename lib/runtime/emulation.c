@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "inventory/device_db.h"
 
 #define LAYER_S    1e-4 /* of one layer, whatever it computes; FORMATS "Emulated devices" */
@@ -18,16 +19,9 @@ double eth_hpp_emulator_forward_s(const struct eth_hpp_emulator *emulator, int s
                          (EFFICIENCY * emulator->half_flops * emulator->speed);
 }
 
-double eth_hpp_emulator_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 void eth_hpp_emulator_stretch(struct eth_hpp_emulator *emulator, double start, double duration)
 {
-    double end = start + duration, left = end - eth_hpp_emulator_now();
+    double end = start + duration, left = end - eth_hpp_clock_now();
     if (left < 0) {
         emulator->late_s -= left;
         return;

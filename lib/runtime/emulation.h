@@ -20,9 +20,6 @@ struct eth_hpp_emulator {
 double eth_hpp_emulator_forward_s(const struct eth_hpp_emulator *emulator, int samples,
                                   double flops);
 
-/* Monotonic seconds. */
-double eth_hpp_emulator_now(void);
-
 /* Sleeps until start + duration, a sub-millisecond rest included; adds to late_s if that has passed
  * already. */
 void eth_hpp_emulator_stretch(struct eth_hpp_emulator *emulator, double start, double duration);

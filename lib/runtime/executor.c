@@ -4,6 +4,7 @@
  */
 #include <math.h>
 
+#include "base/clock.h"
 #include "runtime/context.h"
 
 enum eth_hpp_status eth_hpp_executor_wait(struct eth_hpp_context *context, int i,
@@ -111,7 +112,7 @@ static enum eth_hpp_status run_forward(struct eth_hpp_context *context, int m,
                                   m - executor->handovers[ETH_HPP_HANDOVER_OUTPUT].buffers, err);
     if (status != ETH_HPP_OK)
         return status;
-    const double start = eth_hpp_emulator_now();
+    const double start = eth_hpp_clock_now();
     status = load_samples(context, &micro_batch, err);
     if (status == ETH_HPP_OK)
         status = context->ops.forward(
@@ -120,7 +121,7 @@ static enum eth_hpp_status run_forward(struct eth_hpp_context *context, int m,
             eth_hpp_handover_buffer(executor, ETH_HPP_HANDOVER_OUTPUT, m, samples), err);
     if (status == ETH_HPP_OK)
         status = settle(context, start, forward_s(context, context->assignment.first_layer), err);
-    executor->busy_s += eth_hpp_emulator_now() - start;
+    executor->busy_s += eth_hpp_clock_now() - start;
     return status;
 }
 
@@ -160,7 +161,7 @@ static enum eth_hpp_status run_backward(struct eth_hpp_context *context, int m,
     if (status != ETH_HPP_OK)
         return status;
     executor->last_backward = m == context->assignment.micro_batches - 1;
-    executor->backward_start = eth_hpp_emulator_now();
+    executor->backward_start = eth_hpp_clock_now();
     executor->layer_error = (struct eth_hpp_error){.status = ETH_HPP_OK};
     status = call_backward(context, m, err);
     if (status == ETH_HPP_OK && executor->layer_error.status != ETH_HPP_OK)
@@ -170,7 +171,7 @@ static enum eth_hpp_status run_backward(struct eth_hpp_context *context, int m,
         status = settle(context, executor->backward_start, backward_s(context, first_layer), err);
     if (status == ETH_HPP_OK && executor->last_backward) /* layers that were not reported */
         status = eth_hpp_sync_passed(context, first_layer, err);
-    executor->backward_end = eth_hpp_emulator_now();
+    executor->backward_end = eth_hpp_clock_now();
     executor->busy_s += executor->backward_end - executor->backward_start;
     return status;
 }
@@ -183,7 +184,7 @@ void eth_hpp_layer_done(struct eth_hpp_context *context, int layer)
         return;
     /* An emulated device is not done before its time; lateness is counted at the stage's end. */
     const double seconds = backward_s(context, layer);
-    if (eth_hpp_emulator_now() < executor->backward_start + seconds)
+    if (eth_hpp_clock_now() < executor->backward_start + seconds)
         eth_hpp_emulator_stretch(&context->emulator, executor->backward_start, seconds);
     eth_hpp_sync_passed(context, layer, err);
 }
@@ -209,7 +210,7 @@ static enum eth_hpp_status run_norm(struct eth_hpp_context *context, int i,
                                     struct eth_hpp_metrics *metrics, struct eth_hpp_error *err)
 {
     enum eth_hpp_status status = eth_hpp_sync_wait(context, err);
-    metrics->sync_exposed_s = eth_hpp_emulator_now() - context->executor.backward_end;
+    metrics->sync_exposed_s = eth_hpp_clock_now() - context->executor.backward_end;
     if (status == ETH_HPP_OK)
         status = check_loss(context, err);
     if (status == ETH_HPP_OK)
@@ -221,10 +222,10 @@ static enum eth_hpp_status run_update(struct eth_hpp_context *context,
                                       const struct eth_hpp_optimizer_options *optimizer,
                                       struct eth_hpp_metrics *metrics, struct eth_hpp_error *err)
 {
-    const double start = eth_hpp_emulator_now();
+    const double start = eth_hpp_clock_now();
     enum eth_hpp_status status =
         eth_hpp_optimizer_update(context, optimizer, &metrics->gradient_norm, err);
-    metrics->optimizer_s = eth_hpp_emulator_now() - start;
+    metrics->optimizer_s = eth_hpp_clock_now() - start;
     return status;
 }
 
@@ -288,7 +289,7 @@ enum eth_hpp_status eth_hpp_executor_run(struct eth_hpp_context *context,
     struct eth_hpp_executor *executor = &context->executor;
     struct eth_hpp_metrics measured = {.step = context->step};
     enum eth_hpp_status status = ETH_HPP_OK;
-    const double start = eth_hpp_emulator_now();
+    const double start = eth_hpp_clock_now();
     begin(context);
     for (int i = 0; status == ETH_HPP_OK && i < executor->program.count; i++)
         status = run_instruction(context, i, optimizer, &measured, err);
@@ -302,7 +303,7 @@ enum eth_hpp_status eth_hpp_executor_run(struct eth_hpp_context *context,
     measured.targets = (int64_t)executor->totals[1];
     measured.busy_s = executor->busy_s;
     measured.mean_busy_s = executor->squares_and_busy[1] / computing_ranks(&context->plan);
-    measured.step_s = eth_hpp_emulator_now() - start;
+    measured.step_s = eth_hpp_clock_now() - start;
     measured.peak_bytes = context->arena.bytes;
     measured.stop = executor->totals[2] > 0;
     context->busy_s += executor->busy_s;

@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 enum { VALUES_MAX = 64, VALUE_BYTES = 4096 };
 
 /* Shared by all ranks. A rank writes only to its own part, and the fence counts arrivals. */
@@ -28,13 +30,6 @@ struct seat {
     struct board *board;
     int rank, fences;
 };
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static enum eth_hpp_status seat_put(void *state, const char *key, const void *value, size_t size,
                                     struct eth_hpp_error *err)
@@ -72,13 +67,13 @@ static enum eth_hpp_status name_missing(const struct seat *seat, struct eth_hpp_
 static enum eth_hpp_status seat_fence(void *state, double timeout_s, struct eth_hpp_error *err)
 {
     struct seat *seat = state;
-    double deadline = now() + timeout_s;
+    double deadline = eth_hpp_clock_now() + timeout_s;
     seat->fences++;
     __atomic_store_n(&seat->board->ranks[seat->rank].fences, seat->fences, __ATOMIC_SEQ_CST);
     __atomic_add_fetch(&seat->board->arrived, 1, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&seat->board->arrived, __ATOMIC_SEQ_CST) <
            seat->fences * seat->board->count) {
-        if (now() > deadline)
+        if (eth_hpp_clock_now() > deadline)
             return name_missing(seat, err);
         usleep(200);
     }
@@ -145,7 +140,7 @@ static int reap(pid_t pid, double deadline)
 {
     int status;
     while (waitpid(pid, &status, WNOHANG) == 0) {
-        if (now() > deadline)
+        if (eth_hpp_clock_now() > deadline)
             kill(pid, SIGKILL);
         usleep(500);
     }
@@ -156,7 +151,7 @@ void ranks_run(int count, rank_main body, void *user, double limit_s, struct ran
 {
     pid_t pids[RANKS_MAX];
     FILE *log = tmpfile();
-    double start = now();
+    double start = eth_hpp_clock_now();
     struct board *board =
         mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     board->count = count;
@@ -168,7 +163,7 @@ void ranks_run(int count, rank_main body, void *user, double limit_s, struct ran
     }
     for (int rank = 0; rank < count; rank++)
         result->exit_code[rank] = reap(pids[rank], start + limit_s);
-    result->seconds = now() - start;
+    result->seconds = eth_hpp_clock_now() - start;
     rewind(log);
     result->log[fread(result->log, 1, sizeof(result->log) - 1, log)] = '\0';
     fclose(log);

@@ -208,8 +208,7 @@ struct eth_hpp_ucx {
     bool stop;
 };
 
-/* Seconds of the monotonic clock; the same as an absolute time for pthread_cond_timedwait. */
-double eth_hpp_ucx_now(void);
+/* Waits for a change until the deadline, on the clock of base/clock.h. */
 bool eth_hpp_ucx_wait_until(struct eth_hpp_ucx *ucx, double deadline);
 
 /* The component's thread (ucx_thread.c). */

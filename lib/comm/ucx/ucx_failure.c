@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "comm/ucx/ucx.h"
 
@@ -113,7 +114,7 @@ static void pass_on(struct eth_hpp_ucx *ucx)
 {
     const int rank = decider(ucx);
     set_state(ucx, ETH_HPP_UCX_NOTICED,
-              eth_hpp_ucx_now() + (rank == ucx->rank ? COLLECT_S : PATIENCE_S));
+              eth_hpp_clock_now() + (rank == ucx->rank ? COLLECT_S : PATIENCE_S));
     if (rank != ucx->rank)
         deliver(ucx, rank, &ucx->failure.notice);
 }
@@ -175,7 +176,7 @@ static void decide(struct eth_hpp_ucx *ucx)
     for (int rank = 0; rank < ucx->size; rank++)
         if (rank != ucx->rank && !ucx->peers[rank].lost)
             deliver(ucx, rank, notice);
-    set_state(ucx, ETH_HPP_UCX_ENDED, eth_hpp_ucx_now() + GRACE_S);
+    set_state(ucx, ETH_HPP_UCX_ENDED, eth_hpp_clock_now() + GRACE_S);
 }
 
 static void heard(struct eth_hpp_ucx_message *message, ucs_status_t status)
@@ -211,7 +212,7 @@ static void hear(struct eth_hpp_ucx *ucx)
         pthread_mutex_lock(&ucx->mutex);
         failure->notice = failure->incoming;
         pthread_mutex_unlock(&ucx->mutex);
-        set_state(ucx, ETH_HPP_UCX_ENDED, eth_hpp_ucx_now() + GRACE_S);
+        set_state(ucx, ETH_HPP_UCX_ENDED, eth_hpp_clock_now() + GRACE_S);
     }
     hear_next(ucx);
 }
@@ -231,7 +232,7 @@ double eth_hpp_ucx_failure_poll(struct eth_hpp_ucx *ucx)
         hear(ucx);
     if (failure->state == ETH_HPP_UCX_RUNNING)
         return -1;
-    double left = failure->deadline - eth_hpp_ucx_now();
+    double left = failure->deadline - eth_hpp_clock_now();
     if (left > 0)
         return left;
     if (failure->state == ETH_HPP_UCX_ENDED) {
@@ -302,7 +303,7 @@ bool eth_hpp_ucx_failure_fail(void *state, const struct eth_hpp_error *error, in
     if (!known || (error != NULL && error->status != ETH_HPP_ERR_PEER))
         submit_report(ucx, error, exit_code);
 
-    const double deadline = eth_hpp_ucx_now() + 2 * PATIENCE_S + FLUSH_S;
+    const double deadline = eth_hpp_clock_now() + 2 * PATIENCE_S + FLUSH_S;
     pthread_mutex_lock(&ucx->mutex);
     ucx->failing = true; /* this thread sees to the end of the process */
     while (!is_over(&ucx->failure))

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "comm/ucx/ucx.h"
 
 /* What a rank publishes in front of its worker's address. */
@@ -204,7 +205,7 @@ void eth_hpp_ucx_peers_poll(struct eth_hpp_ucx *ucx)
 void eth_hpp_ucx_peers_close(struct eth_hpp_ucx *ucx)
 {
     const ucp_request_param_t flush = {.op_attr_mask = 0};
-    double deadline = eth_hpp_ucx_now() + 1;
+    double deadline = eth_hpp_clock_now() + 1;
     for (int rank = 0; rank < ucx->size; rank++) {
         struct eth_hpp_ucx_peer *peer = &ucx->peers[rank];
         if (peer->endpoint == NULL || peer->broken != UCS_OK)
@@ -213,7 +214,7 @@ void eth_hpp_ucx_peers_close(struct eth_hpp_ucx *ucx)
         peer->endpoint = NULL;
         if (!UCS_PTR_IS_PTR(handle))
             continue;
-        while (ucp_request_check_status(handle) == UCS_INPROGRESS && eth_hpp_ucx_now() < deadline)
+        while (ucp_request_check_status(handle) == UCS_INPROGRESS && eth_hpp_clock_now() < deadline)
             if (ucp_worker_progress(ucx->worker) == 0)
                 usleep(100);
         ucp_request_free(handle);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "comm/ucx/ucx.h"
 
 void eth_hpp_ucx_submit(struct eth_hpp_ucx *ucx, struct eth_hpp_request *request)
@@ -75,7 +76,7 @@ enum eth_hpp_status eth_hpp_ucx_wait(struct eth_hpp_request *request, double tim
 {
     struct eth_hpp_ucx *ucx = request->ucx;
     enum eth_hpp_status status = ETH_HPP_OK;
-    const double start = eth_hpp_ucx_now();
+    const double start = eth_hpp_clock_now();
     bool in_time = true;
 
     pthread_mutex_lock(&ucx->mutex);
@@ -87,11 +88,11 @@ enum eth_hpp_status eth_hpp_ucx_wait(struct eth_hpp_request *request, double tim
     if (request->done && request->status == UCS_OK)
         unlink_request(request);
     else if (!request->done && ucx->failure.give_up)
-        status = late(request, eth_hpp_ucx_now() - start, err);
+        status = late(request, eth_hpp_clock_now() - start, err);
     else if (ucx->failure.state != ETH_HPP_UCX_RUNNING)
         status = eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "%s", ucx->failure.notice.text);
     else if (!request->done)
-        status = late(request, eth_hpp_ucx_now() - start, err);
+        status = late(request, eth_hpp_clock_now() - start, err);
     else
         status =
             eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "%s rank %d failed: %s", request->what,

@@ -2,20 +2,12 @@
 #include <math.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "comm/ucx/ucx.h"
 
 enum { EVENTS = 16 };
-
-double eth_hpp_ucx_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 void eth_hpp_ucx_wake(struct eth_hpp_ucx *ucx)
 {
