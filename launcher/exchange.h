@@ -7,8 +7,9 @@
 
 #include "bootstrap/bootstrap.h"
 
-/* A rank may have died before it could be noticed: all ranks end within 30 s of that. */
-#define ETH_HPP_EXCHANGE_FIRST_S 25.0
+/* A rank may have died before it could be noticed: all ranks end within 30 s of that, the time to
+ * find out who it is and to end those that hang included. */
+#define ETH_HPP_EXCHANGE_FIRST_S 16.0
 /* Once ranks have met, the death of one ends the step at once (PMIx); this is for one that hangs,
  * and for slow devices that are measured. */
 #define ETH_HPP_EXCHANGE_NEXT_S 110.0

@@ -65,6 +65,8 @@ AC_DEFUN([ETH_HPP_WITH_SLURM], [
              #include <slurm/spank.h>])
         CPPFLAGS=$eth_hpp_cppflags
     ])
+    AS_CASE([$with_slurm], [/*], [eth_hpp_slurm_path=$with_slurm/bin], [eth_hpp_slurm_path=$PATH])
+    AC_PATH_PROG([SCANCEL], [scancel], [/usr/bin/scancel], [$eth_hpp_slurm_path])
     AC_SUBST([SLURM_CFLAGS])
     AM_CONDITIONAL([HAVE_SPANK_PREPEND_TASK_ARGV], [test $have_spank_prepend = yes])
     AM_CONDITIONAL([HAVE_SLURM], [test $have_slurm = yes])

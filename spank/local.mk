@@ -8,6 +8,7 @@ spank_parts = \
 	spank/plugin.h \
 	spank/spank_eth_hpp.c \
 	spank/child.c \
+	spank/end_step.c \
 	spank/node.c \
 	spank/options.c \
 	spank/step.c \
@@ -17,6 +18,7 @@ spank_eth_hpp_la_SOURCES = $(spank_parts) \
 	lib/inventory/inventory.c \
 	lib/inventory/inventory_write.c
 spank_eth_hpp_la_CPPFLAGS = $(AM_CPPFLAGS) $(SLURM_CFLAGS) \
+	-DETH_HPP_SCANCEL='"$(SCANCEL)"' \
 	-DETH_HPP_LAUNCHER='"$(bindir)/eth-hpp"' \
 	-DETH_HPP_STEP_PROGRAM='"$(pkglibexecdir)/eth-hpp-step"'
 spank_eth_hpp_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default

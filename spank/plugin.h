@@ -4,6 +4,7 @@
  *
  *   submit.c    srun, sbatch, salloc: checks what the user typed before anything is submitted
  *   step.c      slurmstepd: runs the tasks' command through `eth-hpp launch`, reports dead ranks
+ *   end_step.c  slurmstepd: ends a step that a rank has died in
  *   node.c      prolog and epilog: takes the node's inventory, removes it
  *
  * No part may end the process, wait without a limit, or (as root) open a path that a user names.
@@ -32,6 +33,7 @@ struct eth_hpp_plugin {
     struct eth_hpp_option_set job;  /* by enum eth_hpp_job_option */
     bool asked;                     /* --eth-hpp was given */
     int first_other;                /* index of the first --eth-hpp-NAME given, or -1 */
+    bool death_told;                /* a signal has ended a task of this node's, and that is told */
     struct eth_hpp_error error;     /* the first thing that went wrong; status OK: nothing */
 };
 
@@ -69,6 +71,12 @@ bool eth_hpp_node_inventory_path(uint32_t job, const char *node, char *path, siz
 
 /* ---- child.c ---- */
 
+/* Between fork and exec: becomes the program as that user, in a session of its own, with the two
+ * streams (-1: none) and nothing else that is open here. Only calls that are safe there; ends the
+ * process with 126 or 127 where it fails. */
+void eth_hpp_child_exec(uid_t user, gid_t group, int output, int complaint, char *const argv[],
+                        char *const environment[]) __attribute__((noreturn));
+
 /* Runs `launcher inventory` for the node as nobody, for at most `timeout_s` seconds, and gives back
  * what it printed (freed by the caller). Errors: what went wrong, in words for the inventory;
  * TIMEOUT: it hangs, and could not be ended where *stuck_pid is not 0. */
@@ -81,6 +89,12 @@ enum eth_hpp_status eth_hpp_child_inventory(const char *launcher, const char *si
 
 /* In the task's own process, as the user, before its program starts: 0, or -1 and it never does. */
 int eth_hpp_step_task_init(struct eth_hpp_plugin *plugin, spank_t spank);
-void eth_hpp_step_task_exit(const struct eth_hpp_plugin *plugin, spank_t spank);
+/* Where a signal has ended the task: says so, once a node, and ends the step. */
+void eth_hpp_step_task_exit(struct eth_hpp_plugin *plugin, spank_t spank);
+
+/* ---- end_step.c ---- */
+
+/* Has Slurm send SIGTERM to all tasks of the step, on all nodes. Does not wait for that. */
+void eth_hpp_step_end(spank_t spank);
 
 #endif

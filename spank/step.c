@@ -104,13 +104,15 @@ int eth_hpp_step_task_init(struct eth_hpp_plugin *plugin, spank_t spank)
 }
 
 /* Ranks that end by themselves have said why; a signal leaves that to us. SIGTERM is how Slurm ends
- * a step, and no news. */
-void eth_hpp_step_task_exit(const struct eth_hpp_plugin *plugin, spank_t spank)
+ * a step, and no news. The first to die is the cause: PMIx has the rest of the step killed, if it
+ * is in use then. If it is not, the others would wait for the dead one until their deadline, and
+ * name it again: the step is ended for them. */
+void eth_hpp_step_task_exit(struct eth_hpp_plugin *plugin, spank_t spank)
 {
     int status;
     uint32_t rank;
     char node[NAME_BYTES];
-    if (!is_ours(plugin, spank) ||
+    if (!is_ours(plugin, spank) || plugin->death_told ||
         spank_get_item(spank, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS ||
         !WIFSIGNALED(status) || WTERMSIG(status) == SIGTERM ||
         spank_get_item(spank, S_TASK_GLOBAL_ID, &rank) != ESPANK_SUCCESS ||
@@ -118,7 +120,9 @@ void eth_hpp_step_task_exit(const struct eth_hpp_plugin *plugin, spank_t spank)
         return;
     node[sizeof(node) - 1] = '\0';
     node[strcspn(node, ".")] = '\0';
+    plugin->death_told = true;
     slurm_spank_log("eth-hpp: rank %u on %s: ended by signal %d (%s)%s", rank, node,
                     WTERMSIG(status), strsignal(WTERMSIG(status)),
                     WCOREDUMP(status) ? ", core dumped" : "");
+    eth_hpp_step_end(spank);
 }

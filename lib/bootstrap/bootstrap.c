@@ -3,17 +3,23 @@
 #include "bootstrap/bootstrap.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "bootstrap/component.h"
+#include "bootstrap/step_end.h"
 
-/* After a deadline the ranks that are there stay until they have all been asked whether they are;
- * then they leave by themselves, and after that what hangs is killed. */
-enum { STAY_S = 2, LEAVE_S = 2 };
+/* After a deadline the ranks that are there stay until they have all been asked whether they are,
+ * and leave. Then the one that speaks has ended what hangs: rank 0, which speaks early, waits until
+ * they have left, any other one speaks after that. */
+#define STAY_S        2.0
+#define FIRST_STAYS_S 3.0
+enum { CLOSE_S = 1 };
 
 struct used_key {
     struct used_key *next;
@@ -270,22 +276,50 @@ enum eth_hpp_status eth_hpp_bootstrap_get(struct eth_hpp_bootstrap *bootstrap, i
     return ETH_HPP_OK;
 }
 
+static void *close_aside(void *bootstrap)
+{
+    eth_hpp_bootstrap_close(bootstrap);
+    return NULL;
+}
+
+/* Leaves in order, or not at all: a server that tries to reach a node that is gone answers nobody
+ * for long. */
+static void leave(struct eth_hpp_bootstrap *bootstrap)
+{
+    pthread_t thread;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += CLOSE_S;
+    if (pthread_create(&thread, NULL, close_aside, bootstrap) == 0)
+        pthread_timedjoin_np(thread, NULL, &until);
+}
+
 void eth_hpp_bootstrap_fail(struct eth_hpp_bootstrap *bootstrap, const struct eth_hpp_error *error)
 {
     const int exit_code = eth_hpp_error_exit_code(error->status);
     const struct eth_hpp_bootstrap_place *place = &bootstrap->place;
-    if (error->text[0] == '\0') {
-        sleep(STAY_S);
-        eth_hpp_bootstrap_close(bootstrap);
-        _exit(exit_code);
-    }
-    if (error->status == ETH_HPP_ERR_TIMEOUT) {
-        eth_hpp_log_error("%s", error->text);
-        sleep(LEAVE_S);
-    } else {
+    if (error->status != ETH_HPP_ERR_TIMEOUT) {
         eth_hpp_log_error("rank %d on %s: %s", place->rank, place->host, error->text);
+        eth_hpp_bootstrap_abort(bootstrap, exit_code, error->text);
     }
-    eth_hpp_bootstrap_abort(bootstrap, exit_code, error->text);
+    const bool speaks = error->text[0] != '\0';
+    if (speaks)
+        eth_hpp_log_error("%s", error->text);
+    eth_hpp_step_end_listen();
+    eth_hpp_step_end_pause(!speaks ? STAY_S : place->rank == 0 ? FIRST_STAYS_S : 0, false);
+    leave(bootstrap);
+    if (speaks)
+        eth_hpp_bootstrap_end_stragglers(exit_code);
+    _exit(exit_code);
+}
+
+void eth_hpp_bootstrap_end_stragglers(int exit_code)
+{
+    struct eth_hpp_bootstrap *bootstrap;
+    eth_hpp_step_end_listen();
+    if (!eth_hpp_step_end_ask() && eth_hpp_bootstrap_open(&bootstrap, NULL) == ETH_HPP_OK)
+        eth_hpp_bootstrap_abort(bootstrap, exit_code, "a rank does not end");
+    _exit(exit_code);
 }
 
 void eth_hpp_bootstrap_abort(struct eth_hpp_bootstrap *bootstrap, int exit_code, const char *why)

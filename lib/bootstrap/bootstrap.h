@@ -70,7 +70,10 @@ enum eth_hpp_status eth_hpp_bootstrap_get(struct eth_hpp_bootstrap *bootstrap, i
  * where it is empty, another rank does so and this one only leaves. Does not return. */
 void eth_hpp_bootstrap_fail(struct eth_hpp_bootstrap *bootstrap, const struct eth_hpp_error *error)
     __attribute__((noreturn));
-/* Ends all ranks of the job with this exit code; does not return. */
+/* Ends what is left of the job and this process, which has left the bootstrap: asks Slurm to, and
+ * where it cannot, PMIx. Does not return. */
+void eth_hpp_bootstrap_end_stragglers(int exit_code) __attribute__((noreturn));
+/* Kills all ranks of the job; it ends with this exit code. Does not return. */
 void eth_hpp_bootstrap_abort(struct eth_hpp_bootstrap *bootstrap, int exit_code, const char *why)
     __attribute__((noreturn));
 

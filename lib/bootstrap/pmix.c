@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "bootstrap/component.h"
 #include "bootstrap/pmix_presence.h"
 
@@ -168,13 +169,6 @@ static void fence_arrived(pmix_status_t result, void *user)
     pthread_mutex_unlock(&fence->mutex);
 }
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 static bool fence_wait(struct fence *fence, double deadline)
 {
     const struct timespec until = {.tv_sec = (time_t)deadline,
@@ -205,7 +199,7 @@ static pmix_status_t fence_all(struct pmix *pmix, double deadline, bool *in_time
 static enum eth_hpp_status pmix_fence(void *state, double timeout_s, struct eth_hpp_error *err)
 {
     struct pmix *pmix = state;
-    const double deadline = now() + timeout_s;
+    const double deadline = eth_hpp_clock_now() + timeout_s;
     bool in_time = true;
     pmix_status_t code = PMIX_SUCCESS;
 

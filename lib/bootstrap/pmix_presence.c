@@ -6,10 +6,18 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "bootstrap/step_end.h"
+
 /* Seconds for a rank's server to say whether the rank is there, and ranks that are asked at once.
  */
 enum { ANSWER_S = 1, ASKED_AT_ONCE = 64 };
 #define POLL_S 0.002
+/* For the first node to name those that are missing and end the job, and for each one after it; all
+ * from the last turn on have it at once. */
+#define FIRST_TURN_S 3.0
+#define TURN_S       1.5
+enum { LAST_TURN = 3 };
 
 /* A question to ranks' servers. Answers may come when nobody waits for them any more, so it is not
  * freed before all of them have come; the process ends then anyway. */
@@ -83,19 +91,12 @@ static bool is_here(const struct eth_hpp_pmix_presence *presence, pmix_rank_t ra
     return true;
 }
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 enum eth_hpp_status eth_hpp_pmix_presence_await_node(const struct eth_hpp_pmix_presence *presence,
                                                      double timeout_s, bool *all,
                                                      struct eth_hpp_error *err)
 {
     const struct timespec pause = {.tv_nsec = (long)(POLL_S * 1e9)};
-    const double deadline = now() + timeout_s;
+    const double deadline = eth_hpp_clock_now() + timeout_s;
     pmix_value_t *peers = look_up(presence, PMIX_RANK_WILDCARD, PMIX_LOCAL_PEERS);
     if (peers == NULL || peers->type != PMIX_STRING || peers->data.string == NULL) {
         if (peers != NULL)
@@ -109,7 +110,7 @@ enum eth_hpp_status eth_hpp_pmix_presence_await_node(const struct eth_hpp_pmix_p
     for (const char *next = peers->data.string; in_time && *next != '\0';) {
         char *end;
         pmix_rank_t rank = (pmix_rank_t)strtoul(next, &end, 10);
-        while (!is_here(presence, rank) && (in_time = now() < deadline))
+        while (!is_here(presence, rank) && (in_time = eth_hpp_clock_now() < deadline))
             nanosleep(&pause, NULL);
         next = *end == ',' ? end + 1 : "";
     }
@@ -243,42 +244,93 @@ static void find_node(const struct eth_hpp_pmix_presence *presence, int rank, ch
     free(nodes);
 }
 
-static void name_missing(const struct eth_hpp_pmix_presence *presence, int rank, int others,
-                         double timeout_s, struct eth_hpp_error *err)
+/* Where this rank's node stands among those of the job, from 0. */
+static int own_node(const struct eth_hpp_pmix_presence *presence)
 {
-    char more[32] = "", node[256];
-    find_node(presence, rank, node, sizeof(node));
-    if (others > 0)
-        snprintf(more, sizeof(more), " and %d more", others);
-    eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT,
-                      "rank %d%s%s%s did not come to the exchange among all ranks within %.0f s: "
-                      "it has failed or hangs before it",
-                      rank, node[0] != '\0' ? " on " : "", node, more, timeout_s);
+    char *nodes = NULL, *rest;
+    int index = 0;
+    if (PMIx_Resolve_nodes(presence->self.nspace, &nodes) != PMIX_SUCCESS || nodes == NULL)
+        return 0;
+    for (char *next = strtok_r(nodes, ",", &rest); next != NULL; next = strtok_r(NULL, ",", &rest))
+        if (runs_on(presence, (int)presence->self.rank, next))
+            break;
+        else
+            index++;
+    free(nodes);
+    return index;
 }
 
-enum eth_hpp_status eth_hpp_pmix_presence_report(const struct eth_hpp_pmix_presence *presence,
-                                                 double timeout_s, struct eth_hpp_error *err)
+static void name_missing(const struct eth_hpp_pmix_presence *presence, int first, int last,
+                         int count, double timeout_s, struct eth_hpp_error *err)
+{
+    char who[320], node[256], last_node[256];
+    find_node(presence, first, node, sizeof(node));
+    find_node(presence, last, last_node, sizeof(last_node));
+    int used =
+        snprintf(who, sizeof(who), "rank %d%s%s", first, node[0] != '\0' ? " on " : "", node);
+    if (count > 1)
+        snprintf(who + used, sizeof(who) - (size_t)used, " and %d more", count - 1);
+    if (strcmp(node, last_node) == 0)
+        eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT,
+                          "%s did not come to the exchange among all ranks within %.0f s: it has "
+                          "failed or hangs before it",
+                          who, timeout_s);
+    else /* one node that is gone is enough: see may_speak */
+        eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT,
+                          "the exchange among all ranks was not done within %.0f s: nobody answers "
+                          "for %s: Slurm's messages say which tasks have ended, else they hang or "
+                          "their nodes cannot be reached",
+                          timeout_s, who);
+}
+
+static void name_all_missing(const struct eth_hpp_pmix_presence *presence, double timeout_s,
+                             struct eth_hpp_error *err)
 {
     bool here[ASKED_AT_ONCE];
-    int missing = 0, first_missing = -1;
-    if (!is_lowest(presence))
-        return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT, "%s", "");
+    int missing = 0, first_missing = -1, last_missing = -1;
     for (int first = 0; first < presence->size; first += ASKED_AT_ONCE) {
         int end = first + ASKED_AT_ONCE < presence->size ? first + ASKED_AT_ONCE : presence->size;
         ask(presence, first, end, here);
         for (int rank = first; rank < end; rank++) {
-            if (here[rank - first])
+            if (here[rank - first] || rank == (int)presence->self.rank)
                 continue;
             if (missing++ == 0)
                 first_missing = rank;
+            last_missing = rank;
         }
     }
     if (missing > 0)
-        name_missing(presence, first_missing, missing - 1, timeout_s, err);
+        name_missing(presence, first_missing, last_missing, missing, timeout_s, err);
     else
         eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT,
                           "the exchange among all ranks was not done within %.0f s, although all "
                           "came to it: can their nodes reach each other?",
                           timeout_s);
-    return ETH_HPP_ERR_TIMEOUT;
+}
+
+/* Where all ranks of a node have left, its server is gone, and servers that try to reach it answer
+ * nobody for half a minute: ranks of several nodes may then take themselves for the lowest. They
+ * speak one after another, and the first ends the job. */
+static bool may_speak(const struct eth_hpp_pmix_presence *presence)
+{
+    const int turn = own_node(presence);
+    if (turn > 0)
+        eth_hpp_step_end_pause(FIRST_TURN_S + TURN_S * ((turn < LAST_TURN ? turn : LAST_TURN) - 1),
+                               true);
+    return !eth_hpp_step_end_heard();
+}
+
+enum eth_hpp_status eth_hpp_pmix_presence_report(const struct eth_hpp_pmix_presence *presence,
+                                                 double timeout_s, struct eth_hpp_error *err)
+{
+    struct eth_hpp_error named;
+    eth_hpp_step_end_listen();
+    if (is_lowest(presence)) {
+        name_all_missing(presence, timeout_s, &named);
+        if (may_speak(presence)) {
+            *err = named;
+            return named.status;
+        }
+    }
+    return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT, "%s", "");
 }

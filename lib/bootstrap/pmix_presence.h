@@ -28,7 +28,7 @@ enum eth_hpp_status eth_hpp_pmix_presence_await_node(const struct eth_hpp_pmix_p
 
 /* To be called on every rank whose fence is not done in time; sets TIMEOUT. On the lowest rank that
  * is there the text names who is missing; on the others it is empty, so that it is said once. May
- * take some seconds. */
+ * take some seconds, and the process does not end by SIGTERM any more. */
 enum eth_hpp_status eth_hpp_pmix_presence_report(const struct eth_hpp_pmix_presence *presence,
                                                  double timeout_s, struct eth_hpp_error *err);
 

@@ -7,8 +7,9 @@
 #include "runtime/context.h"
 
 #define DEFAULT_TIMEOUT_S 120
-/* For ranks to meet: every rank ends within 30 s of the failure of one that does not come. */
-#define DEFAULT_MEET_S 25
+/* For ranks to meet: every rank ends within 30 s of the failure of one that does not come, the time
+ * to find out who it is and to end those that hang included. */
+#define DEFAULT_MEET_S 16
 static const char kernels_name[] = "cpu";
 
 static enum eth_hpp_status find_timeout(const struct eth_hpp_init_options *options,

@@ -20,22 +20,15 @@ void eth_hpp_leave_quietly(void)
     told_elsewhere = true;
 }
 
-/* Processes that are stopped, or stuck in the kernel, end by no message: Slurm kills them. */
-static void end_stragglers(int exit_code)
-{
-    struct eth_hpp_bootstrap *bootstrap;
-    if (eth_hpp_bootstrap_open(&bootstrap, NULL) == ETH_HPP_OK)
-        eth_hpp_bootstrap_abort(bootstrap, exit_code, "eth-hpp: a rank does not end");
-}
-
 static void end_job(struct eth_hpp_context *context, const struct eth_hpp_error *error,
                     int exit_code) __attribute__((noreturn));
 static void end_job(struct eth_hpp_context *context, const struct eth_hpp_error *error,
                     int exit_code)
 {
-    if (eth_hpp_comm_fail(context->comm, error, exit_code))
-        end_stragglers(exit_code);
-    fflush(NULL); /* what the program has printed */
+    bool stragglers = eth_hpp_comm_fail(context->comm, error, exit_code);
+    fflush(NULL);   /* what the program has printed */
+    if (stragglers) /* stopped, or stuck in the kernel: no message ends them */
+        eth_hpp_bootstrap_end_stragglers(exit_code);
     _exit(exit_code);
 }
 

@@ -1,0 +1,106 @@
+#include "bootstrap/step_end.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "bootstrap/component.h"
+
+#define SCANCEL_S 1.0 /* for scancel to hand a signal over */
+#define SLICE_S   0.02
+
+extern char **environ;
+
+static volatile sig_atomic_t heard;
+
+static void hear(int signal_number)
+{
+    (void)signal_number;
+    heard = 1;
+}
+
+void eth_hpp_step_end_listen(void)
+{
+    struct sigaction action = {.sa_handler = hear, .sa_flags = SA_RESTART};
+    sigset_t term;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    pthread_sigmask(SIG_UNBLOCK, &term, NULL);
+}
+
+bool eth_hpp_step_end_heard(void)
+{
+    return heard != 0;
+}
+
+void eth_hpp_step_end_pause(double seconds, bool listening)
+{
+    const struct timespec slice = {.tv_nsec = (long)(SLICE_S * 1e9)};
+    const double end = eth_hpp_clock_now() + seconds;
+    while (eth_hpp_clock_now() < end && !(listening && heard))
+        nanosleep(&slice, NULL);
+}
+
+/* Without the task's streams: as long as one is open the step does not end. */
+static bool start(char *const argv[], pid_t *child)
+{
+    posix_spawn_file_actions_t quiet;
+    if (posix_spawn_file_actions_init(&quiet) != 0)
+        return false;
+    bool started =
+        posix_spawn_file_actions_addopen(&quiet, STDIN_FILENO, "/dev/null", O_RDWR, 0) == 0 &&
+        posix_spawn_file_actions_adddup2(&quiet, STDIN_FILENO, STDOUT_FILENO) == 0 &&
+        posix_spawn_file_actions_adddup2(&quiet, STDIN_FILENO, STDERR_FILENO) == 0 &&
+        posix_spawnp(child, argv[0], &quiet, NULL, argv, environ) == 0;
+    posix_spawn_file_actions_destroy(&quiet);
+    return started;
+}
+
+/* Never longer than SCANCEL_S: Slurm's controller may be away. False where there is no scancel. */
+static bool send(const char *signal_option, const char *step)
+{
+    char *const argv[] = {(char *)"scancel", (char *)"--quiet", (char *)signal_option, (char *)step,
+                          NULL};
+    pid_t child;
+    if (!start(argv, &child))
+        return false;
+    for (double waited = 0; waitpid(child, NULL, WNOHANG) == 0 && waited < SCANCEL_S;
+         waited += SLICE_S)
+        eth_hpp_step_end_pause(SLICE_S, false);
+    return true;
+}
+
+/* Goes on after this process has ended, as long as the step has not. */
+static void kill_later(const char *step)
+{
+    char *const argv[] = {
+        (char *)"sh", (char *)"-c",
+        (char *)"trap '' TERM; sleep 3; exec scancel --quiet --signal=KILL \"$0\"", (char *)step,
+        NULL};
+    pid_t child;
+    (void)start(argv, &child);
+}
+
+bool eth_hpp_step_end_ask(void)
+{
+    const int job = eth_hpp_bootstrap_environment("SLURM_JOB_ID");
+    const int number = eth_hpp_bootstrap_environment("SLURM_STEP_ID");
+    char step[32];
+    if (job < 0 || number < 0)
+        return false;
+    snprintf(step, sizeof(step), "%d.%d", job, number);
+    /* In this order: a step that has got SIGTERM may be over for Slurm, which then passes nothing
+     * on. */
+    if (!send("--signal=CONT", step))
+        return false;
+    kill_later(step);
+    return send("--signal=TERM", step);
+}
