@@ -1,4 +1,5 @@
 /* How long layers and the optimizer take on this rank's own device. */
+#include "base/clock.h"
 #include "launcher/calibrate.h"
 
 #include <string.h>
@@ -27,9 +28,9 @@ struct bench {
  * seconds in all, by the clock. */
 static double stretched(struct bench *bench, double real_s, double emulated_s)
 {
-    double start = eth_hpp_emulator_now();
+    double start = eth_hpp_clock_now();
     eth_hpp_emulator_stretch(&bench->emulator, start - real_s, emulated_s);
-    return real_s + eth_hpp_emulator_now() - start;
+    return real_s + eth_hpp_clock_now() - start;
 }
 
 static enum eth_hpp_status time_once(struct bench *bench, struct eth_hpp_gpt_measure *measure,
@@ -53,14 +54,14 @@ static enum eth_hpp_status time_layer(struct bench *bench, enum eth_hpp_kind kin
 {
     struct eth_hpp_layer_time *best = &times->times[times->points][kind], once;
     struct eth_hpp_gpt_measure *measure;
-    double start = eth_hpp_emulator_now();
+    double start = eth_hpp_clock_now();
     enum eth_hpp_status status = eth_hpp_gpt_measure_open(bench->kernels, bench->model, kind,
                                                           bench->sequence, samples, &measure, err);
     if (status != ETH_HPP_OK)
         return status;
     status = eth_hpp_gpt_measure_layer(measure, samples, &once.forward_s, &once.backward_s, err);
     for (int i = 0; i < REPEATS && status == ETH_HPP_OK; i++) {
-        if (i > 0 && eth_hpp_emulator_now() - start > LAYER_SHARE * bench->request->budget_s)
+        if (i > 0 && eth_hpp_clock_now() - start > LAYER_SHARE * bench->request->budget_s)
             break; /* so long a run is hardly disturbed */
         status = time_once(bench, measure, kind, samples, &once, err);
         if (i == 0 || once.forward_s < best->forward_s)
@@ -110,11 +111,11 @@ static enum eth_hpp_status measure(struct bench *bench, double memory_bytes,
 {
     const int need = bench->request->need, most = bench->request->most;
     const double budget_s = bench->request->budget_s;
-    double start = eth_hpp_emulator_now(), last_s = 0;
+    double start = eth_hpp_clock_now(), last_s = 0;
     int measured = 0;
     *times = (struct eth_hpp_launch_times){0};
     for (int samples = 1; times->points < ETH_HPP_LAUNCH_POINTS_MAX;) {
-        double now = eth_hpp_emulator_now();
+        double now = eth_hpp_clock_now();
         bool enough = measured >= need && (samples > most || now - start + 2 * last_s > budget_s);
         if (times->points > 0 && (enough || bytes_needed(bench, samples) > memory_bytes))
             break;
@@ -127,8 +128,8 @@ static enum eth_hpp_status measure(struct bench *bench, double memory_bytes,
                 return status;
         }
         times->samples[times->points++] = measured = samples;
-        last_s = eth_hpp_emulator_now() - now;
-        samples = next_samples(samples, need, budget_s - (eth_hpp_emulator_now() - start), last_s);
+        last_s = eth_hpp_clock_now() - now;
+        samples = next_samples(samples, need, budget_s - (eth_hpp_clock_now() - start), last_s);
     }
     return ETH_HPP_OK;
 }
@@ -249,7 +250,9 @@ enum eth_hpp_status eth_hpp_calibrate_device(const struct eth_hpp_model *model, 
     if (status != ETH_HPP_OK)
         return status;
     bench.kernels = kernels;
+    const double start = eth_hpp_clock_now();
     status = measure(&bench, memory_limit(rank), times, err);
+    times->measuring_s = eth_hpp_clock_now() - start;
     eth_hpp_kernels_destroy(kernels);
     if (status == ETH_HPP_OK && cache)
         save(path, &bench, dtype, rank->device, times);

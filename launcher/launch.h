@@ -42,6 +42,7 @@ struct eth_hpp_launch_times {
     int samples[ETH_HPP_LAUNCH_POINTS_MAX];
     struct eth_hpp_layer_time times[ETH_HPP_LAUNCH_POINTS_MAX][ETH_HPP_KINDS];
     double optimizer_s_per_parameter;
+    double measuring_s; /* what measuring took; 0: the times are cached ones */
 };
 
 /* ---- what is to be run ---- */
@@ -100,6 +101,7 @@ struct eth_hpp_launch {
     struct eth_hpp_launch_times *times; /* [size]; points 0: not measured */
     struct eth_hpp_link_measure *pairs; /* links that were measured */
     int pair_count;
+    double links_s; /* what measuring them took, device start-up apart */
     struct eth_hpp_launch_job job;
     char *given_plan; /* text of --plan; NULL: none */
 };

@@ -221,6 +221,18 @@ static enum eth_hpp_status verify(const struct eth_hpp_plan *plan,
     return status;
 }
 
+/* What calibration has cost this job. */
+static void report_calibration(const struct eth_hpp_launch *launch)
+{
+    double devices_s = 0;
+    for (int r = 0; r < launch->place->size; r++)
+        if (launch->times[r].measuring_s > devices_s)
+            devices_s = launch->times[r].measuring_s;
+    if (devices_s > 0 || launch->links_s > 0)
+        fprintf(stderr, "  calibration: devices in %.2f s%s, links in %.2f s\n", devices_s,
+                devices_s > 0 ? "" : " (their times were kept)", launch->links_s);
+}
+
 enum eth_hpp_status eth_hpp_launch_plan_make(struct eth_hpp_launch *launch,
                                              struct eth_hpp_plan *plan, struct eth_hpp_error *err)
 {
@@ -237,6 +249,7 @@ enum eth_hpp_status eth_hpp_launch_plan_make(struct eth_hpp_launch *launch,
         made.emulated = launch->ranks[0].time_scale > 0;
         made.estimated = facts.profile.estimated;
         eth_hpp_report_print(&made, &facts.cluster, stderr);
+        report_calibration(launch);
         status = eth_hpp_plan_note_nodes(&made, &facts.cluster, err);
     }
     if (status == ETH_HPP_OK)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "comm/comm.h"
 #include "launcher/calibrate.h"
@@ -13,7 +14,7 @@
 #include "launcher/node.h"
 
 enum { PLAN_LIMIT = 16 << 20 };
-#define DRIVER_TIMEOUT_S 10.0
+#define DRIVER_TIMEOUT_S 6.0 /* twice: below the first deadline of the exchange */
 #define LINKS_TIMEOUT_S  20.0
 
 /* ---- before ranks meet ---- */
@@ -274,7 +275,9 @@ static enum eth_hpp_status measure_links(struct eth_hpp_launch *l, struct eth_hp
         return status;
     if (eth_hpp_comm_open(l->bootstrap, LINKS_TIMEOUT_S, &comm, err) != ETH_HPP_OK)
         eth_hpp_bootstrap_fail(l->bootstrap, err);
+    const double start = eth_hpp_clock_now();
     status = eth_hpp_calibrate_links(comm, l->place->rank, l->pairs, rounds, l->pair_count, err);
+    l->links_s = eth_hpp_clock_now() - start;
     if (status != ETH_HPP_OK)
         end_by_transport(l, comm, err);
     eth_hpp_comm_close(comm);

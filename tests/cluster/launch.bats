@@ -48,6 +48,7 @@ same_losses() { # FILE FILE
 	[[ $output == *"emulated"* ]]
 	[ "$(grep -c 'predicted step' <<<"$output")" -eq 1 ]
 	[ ! -e "$TEST_WORK/ran" ]
+	[[ $output =~ "calibration: devices in "[0-9.]+" s".*", links in "[0-9.]+" s" ]]
 }
 
 @test "every rank's program finds its place and the plan" {
