@@ -53,8 +53,9 @@ under_plan() { # NAME PLAN OPTION...
 losses() { sed -n 's/.*"step": *\([0-9]*\),"loss": *\([0-9.e+-]*\).*/\1 \2/p' "$TEST_WORK/$1.jsonl"; }
 
 # All steps, each once, with the losses of the training that never stopped.
-same_losses_as_reference() { # NAME
-	losses reference >"$TEST_WORK/a"
+same_losses_as_reference() { same_losses "$1" reference; }
+same_losses() { # NAME REFERENCE
+	losses "$2" >"$TEST_WORK/a"
 	losses "$1" >"$TEST_WORK/b"
 	[ "$(wc -l <"$TEST_WORK/a")" -eq $STEPS ] && [ "$(wc -l <"$TEST_WORK/b")" -eq $STEPS ] || {
 		echo "not $STEPS losses in $1"
@@ -131,4 +132,70 @@ stop_after_8() { # NAME
 	one_rank full --checkpoint=small/ck --checkpoint-every=0 --checkpoint-keep=1 --resume
 	same_losses_as_reference full
 	[ "$(ls "$TEST_WORK/small/ck")" = step-000000020 ] # what was half-written is gone
+}
+
+# ---- signals ----
+
+# Trains for 60 steps as a batch job that Slurm may put back into its queue.
+submit_training() { # NAME SBATCH_OPTION...
+	local name=$1
+	cat >"$TEST_WORK/$name.sh" <<-END
+		#!/bin/sh
+		echo "on \$SLURM_JOB_NODELIST" >>$name.runs
+		srun --quiet --mpi=pmix --ntasks-per-node=2 --eth-hpp=gpt2-tiny6 --eth-hpp-global-batch=16 --eth-hpp-calibrate=no \
+			"$ETH_HPP_PREFIX/bin/eth-hpp" train --data=text --steps=60 --seed=7 --metrics=$name.jsonl --log-every=1 \
+			--checkpoint=$name.ck --checkpoint-every=0 --resume=auto
+		echo "srun: \$?" >>$name.runs
+	END
+	rm -rf "$TEST_WORK/$name".{ck,runs,jsonl,out}
+	on_cluster sbatch --parsable --requeue --open-mode=append --output="$name.out" -N2 --ntasks-per-node=2 \
+		--gpus-per-node=2 "${@:2}" "$name.sh" >"$TEST_WORK/$name.job"
+	wait_until 60 grep -q 'step 10/' "$TEST_WORK/$name.out"
+}
+
+job_of() { cat "$TEST_WORK/$1.job"; }
+
+job_is() { # NAME STATE
+	[ "$(on_cluster squeue -h -j "$(job_of "$1")" -o %T)" = "$2" ]
+}
+
+@test "a job that Slurm puts back into its queue goes on by itself, on other nodes and under a new plan" {
+	STEPS=60 one_rank reference60
+	submit_training requeued -p new
+	on_cluster scontrol requeue "$(job_of requeued)"
+	wait_until 30 job_is requeued PENDING
+	grep 'eth-hpp: ' "$TEST_WORK/requeued.out"
+	grep -q 'eth-hpp: stopped by signal 15 after step' "$TEST_WORK/requeued.out"
+	# Slurm would wait two minutes for old credentials to expire.
+	on_cluster scontrol update jobid="$(job_of requeued)" partition=old StartTime=now
+	wait_until 60 has_line "srun: 0" requeued.runs
+	grep -q 'eth-hpp: .*going on from step' "$TEST_WORK/requeued.out"
+	grep on "$TEST_WORK/requeued.runs"
+	[ "$(grep -c '^on ' "$TEST_WORK/requeued.runs")" -eq 2 ]
+	has_line "on node[1-2]" requeued.runs
+	has_line "on node[3-4]" requeued.runs
+	STEPS=60 same_losses requeued reference60
+}
+
+@test "SIGUSR1 before a time limit ends all ranks in order with 128 + 10" {
+	submit_training warned -p all
+	on_cluster scancel --signal=USR1 "$(job_of warned).0"
+	wait_until 30 has_line "srun: 138" warned.runs
+	grep 'eth-hpp: ' "$TEST_WORK/warned.out"
+	[ "$(grep -c 'eth-hpp: stopped by signal 10 after step' "$TEST_WORK/warned.out")" -eq 1 ]
+	[ "$(grep 'eth-hpp: ' "$TEST_WORK/warned.out" | grep -c ' error\| lost\| waited')" -eq 0 ]
+	[ "$(ls "$TEST_WORK/warned.ck")" != "" ]
+}
+
+@test "a signal to one rank alone ends all in order" {
+	on_cluster sh -c "srun --quiet -N4 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix --eth-hpp=gpt2-tiny6 \
+		--eth-hpp-plan=unlike.json --eth-hpp-calibrate=no sh -c 'echo \$\$ >single.pid.\$RANK
+		exec $ETH_HPP_PREFIX/bin/eth-hpp train --data=text --steps=100000 --log-every=1 --checkpoint=single.ck' \
+		>single.out 2>&1; echo \$? >single.code" 3>&- &
+	wait_until 60 grep -q 'step 3/' "$TEST_WORK/single.out"
+	on_node node3 kill -TERM "$(cat "$TEST_WORK/single.pid.5")"
+	wait_until 15 test -s "$TEST_WORK/single.code"
+	grep 'eth-hpp: ' "$TEST_WORK/single.out"
+	[ "$(cat "$TEST_WORK/single.code")" -eq 143 ]
+	grep -q 'eth-hpp: stopped by signal 15 after step' "$TEST_WORK/single.out"
 }
