@@ -7,6 +7,7 @@
 #include "base/option.h"
 
 /* argv[0] is the subcommand's name; the exit code of the program is returned. */
+int eth_hpp_command_checkpoint(int argc, char **argv);
 int eth_hpp_command_inventory(int argc, char **argv);
 int eth_hpp_command_simulate(int argc, char **argv);
 int eth_hpp_command_launch(int argc, char **argv);

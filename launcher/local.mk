@@ -9,6 +9,7 @@ liblauncher_la_SOURCES = \
 	launcher/calibrate_links.c \
 	launcher/calibrate_pairs.c \
 	launcher/calibrate_site.c \
+	launcher/checkpoint.c \
 	launcher/command.c launcher/command.h \
 	launcher/exchange.c launcher/exchange.h \
 	launcher/gpu.c launcher/gpu.h \

@@ -18,6 +18,7 @@ static const struct {
     {"simulate", "predicts the step of a plan", eth_hpp_command_simulate},
     {"launch", "plans a job for its GPUs and runs a program with the plan", eth_hpp_command_launch},
     {"train", "trains the built-in GPT", eth_hpp_command_train},
+    {"checkpoint", "shows, checks and converts checkpoints", eth_hpp_command_checkpoint},
     {NULL, NULL, NULL},
 };
 
