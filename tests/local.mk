@@ -15,4 +15,7 @@ EXTRA_DIST += \
 	tests/cluster/plugin.bats \
 	tests/cluster/pmix_exchange.c \
 	tests/cluster/setup_suite.bash \
-	tests/emulation/launcher
+	tests/emulation/launcher \
+	tests/recorded/gpt2-reference/config.json \
+	tests/recorded/gpt2-reference/logits.safetensors \
+	tests/recorded/gpt2-reference/model.safetensors

@@ -116,6 +116,24 @@ stop_after_8() { # NAME
 	grep -q 'eth-hpp: .*foreign.ck: holds checkpoints up to step 20' <<<"$output"
 }
 
+@test "checkpoints are shown, checked and made into a plain folder, from which another training starts" {
+	one_rank plain --checkpoint=plain.ck --checkpoint-every=10
+	run on_cluster "$ETH_HPP_PREFIX/bin/eth-hpp" checkpoint verify plain.ck
+	[ "$status" -eq 0 ]
+	[ "$(grep -c ': whole$' <<<"$output")" -eq 2 ]
+	on_cluster "$ETH_HPP_PREFIX/bin/eth-hpp" checkpoint show plain.ck | grep -q 'step-000000020: step 20, 320 samples of 64 tokens seen, '
+	rm -rf "$TEST_WORK/plain.hf"
+	on_cluster "$ETH_HPP_PREFIX/bin/eth-hpp" checkpoint convert --output=plain.hf plain.ck
+	[ "$(ls "$TEST_WORK/plain.hf" | tr '\n' ' ')" = 'config.json model.safetensors ' ]
+	on_cluster "$ETH_HPP_PREFIX/bin/eth-hpp" train --init-from=plain.hf --seq=64 --global-batch=16 --data=text --steps=2 --lr=0 \
+		--seed=7 --metrics=tuned.jsonl
+	losses tuned | awk 'NR == 1 { exit !($2 < 4.9) }' # from scratch it is 5.5
+	printf X | dd of="$TEST_WORK/plain.ck/step-000000010/model.safetensors" bs=1 seek=700000 conv=notrunc status=none
+	run on_cluster "$ETH_HPP_PREFIX/bin/eth-hpp" checkpoint verify plain.ck
+	[ "$status" -eq 2 ]
+	grep -q 'eth-hpp: plain.ck/step-000000010/model.safetensors: is damaged between offset ' <<<"$output"
+}
+
 @test "a folder that not all nodes share is refused" {
 	run under_plan unshared even --checkpoint=/tmp/eth-hpp-unshared
 	echo "$output" | grep eth-hpp:

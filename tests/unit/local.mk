@@ -135,6 +135,12 @@ tests_unit_test_train_SOURCES = tests/unit/test_train.c tests/unit/valgrind.h
 tests_unit_test_train_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
 tests_unit_test_train_LDADD = libmodels.la libethhpp.la libbase.la $(CMOCKA_LIBS)
 
+unit_tests += tests/unit/test_init_from
+tests_unit_test_init_from_SOURCES = tests/unit/test_init_from.c
+tests_unit_test_init_from_CPPFLAGS = $(AM_CPPFLAGS) -DRECORDED='"$(abs_srcdir)/tests/recorded"'
+tests_unit_test_init_from_LDADD = libmodels.la libruntime.la libcomm.la libbootstrap.la \
+	libkernels.la libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
+
 unit_tests += tests/unit/test_gpt_measure
 tests_unit_test_gpt_measure_SOURCES = tests/unit/test_gpt_measure.c
 tests_unit_test_gpt_measure_LDADD = libmodels.la libkernels.la libbase.la $(CMOCKA_LIBS)

@@ -1,0 +1,196 @@
+/*
+ * A model that Hugging Face's transformers have written computes here what it computes there.
+ *
+ * tests/recorded/gpt2-reference was made by transformers 5.24 (torch 2.15, fp32): a GPT2LMHeadModel
+ * of the configuration there, its parameters drawn from a normal distribution of deviation 0.4
+ * (norm weights around 1) and saved by save_pretrained; logits.safetensors holds the logits of the
+ * tokens (5 i^2 + 3 i + 7) mod 37, i = 0 .. 11.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "models/gpt.h"
+#include "models/gpt_stage.h"
+#include "runtime/safetensors.h"
+
+#define REFERENCE RECORDED "/gpt2-reference"
+
+enum { VOCABULARY = 37, SEQUENCE = 12, LAYERS = 4 };
+
+/* ---- the model on one rank ---- */
+
+static enum eth_hpp_status no_sample(void *data, int64_t number, int32_t *tokens, int32_t *targets,
+                                     struct eth_hpp_error *err)
+{
+    (void)data;
+    (void)number;
+    (void)tokens;
+    (void)targets;
+    return eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL, "nothing is trained here");
+}
+
+static void open_model(struct eth_hpp_context **context, struct eth_hpp_gpt **gpt)
+{
+    static const char plan[] =
+        "{\"format\":\"eth-hpp-plan\",\"version\":1,\"model\":{\"name\":\"reference\",\"layers\":4,"
+        "\"sequence_length\":12},\"global_batch\":1,\"schedule\":\"1f1b\",\"dtype\":\"fp32\","
+        "\"pipelines\":[{\"micro_batch\":1,\"micro_batches\":1,\"stages\":[{\"layers\":[0,4],"
+        "\"workers\":[{\"node\":\"here\",\"gpus\":[0],\"ranks\":[0],\"samples\":1}]}]}],"
+        "\"blocks\":[{\"layers\":[0,4],\"ranks\":[0]},{\"tied\":\"token-embedding\","
+        "\"ranks\":[0]}]}";
+    char path[64];
+    struct eth_hpp_model model;
+    struct eth_hpp_error err = {0};
+    snprintf(path, sizeof(path), "test_init_from.%d.json", (int)getpid());
+    const struct eth_hpp_init_options options = {.plan_path = path, .timeout_s = 20};
+    const struct eth_hpp_gpt_options making = {.model = &model, .seed = 1, .sample = no_sample};
+    assert_int_equal(eth_hpp_file_write(path, plan, strlen(plan), 0600, &err), ETH_HPP_OK);
+    if (eth_hpp_model_find(REFERENCE, &model, &err) != ETH_HPP_OK ||
+        eth_hpp_init(&options, context, &err) != ETH_HPP_OK ||
+        eth_hpp_gpt_create(*context, &making, gpt, &err) != ETH_HPP_OK)
+        fail_msg("%s", err.text);
+    unlink(path);
+}
+
+/* Where the head leaves its logits. */
+static const float *logits_of(const struct eth_hpp_gpt *gpt)
+{
+    const char *at = gpt->run.workspace[0];
+    for (int b = 0; b < ETH_HPP_GPT_RIGHT; b++)
+        at += eth_hpp_gpt_workspace_buffer(&gpt->run.shape, ETH_HPP_GPT_HEAD,
+                                           (enum eth_hpp_gpt_workspace)b);
+    return (const float *)(const void *)at;
+}
+
+static void expect_recorded_logits(struct eth_hpp_gpt *gpt)
+{
+    int32_t tokens[SEQUENCE], targets[SEQUENCE];
+    double loss[2] = {0, 0};
+    static float recorded[SEQUENCE * VOCABULARY];
+    struct eth_hpp_safetensors file;
+    struct eth_hpp_error err = {0};
+    for (int i = 0; i < SEQUENCE; i++) {
+        tokens[i] = (5 * i * i + 3 * i + 7) % VOCABULARY;
+        targets[i] = i;
+    }
+    const struct eth_hpp_micro_batch batch = {
+        .samples = 1, .tokens = tokens, .targets = targets, .loss = loss};
+    if (eth_hpp_safetensors_open(REFERENCE "/logits.safetensors", &file, &err) != ETH_HPP_OK ||
+        eth_hpp_safetensors_read(&file, &file.tensors[0], recorded, &err) != ETH_HPP_OK)
+        fail_msg("%s", err.text);
+    eth_hpp_safetensors_close(&file);
+    assert_int_equal(eth_hpp_gpt_stage_forward(gpt, &batch, NULL, NULL, &err), ETH_HPP_OK);
+    const float *logits = logits_of(gpt);
+    double most = 0;
+    for (int i = 0; i < SEQUENCE * VOCABULARY; i++)
+        most = fmax(most, fabs((double)logits[i] - (double)recorded[i]));
+    if (!(most < 1e-5))
+        fail_msg("logits differ by up to %g", most);
+}
+
+static void logits_are_those_of_hugging_face(void **state)
+{
+    (void)state;
+    struct eth_hpp_context *context;
+    struct eth_hpp_gpt *gpt;
+    struct eth_hpp_error err = {0};
+    open_model(&context, &gpt);
+    if (eth_hpp_load_weights(context, REFERENCE, &err) != ETH_HPP_OK)
+        fail_msg("%s", err.text);
+    expect_recorded_logits(gpt);
+    eth_hpp_finalize(context);
+    eth_hpp_gpt_destroy(gpt);
+}
+
+/* ---- other spellings, and what is refused ---- */
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "test_init_from.XXXXXX");
+    return mkdtemp(folder) != NULL ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    char command[128];
+    (void)state;
+    snprintf(command, sizeof(command), "rm -rf %s", folder);
+    return system(command);
+}
+
+/* Writes the reference's tensors again: by their bare names, as the published GPT-2 has them, all
+ * but the one called `without`. */
+static void write_bare(const char *without)
+{
+    static const char prefix[] = "transformer.";
+    struct eth_hpp_safetensors file;
+    struct eth_hpp_safetensors_image image;
+    struct eth_hpp_stored_tensor tensors[64];
+    struct eth_hpp_error err = {0};
+    char path[128];
+    size_t count = 0;
+    assert_int_equal(eth_hpp_safetensors_open(REFERENCE "/model.safetensors", &file, &err),
+                     ETH_HPP_OK);
+    assert_in_range(file.count, 1, 64);
+    for (size_t i = 0; i < file.count; i++) {
+        tensors[count] = file.tensors[i];
+        tensors[count].name += sizeof(prefix) - 1;
+        count += strcmp(tensors[count].name, without) != 0;
+    }
+    assert_int_equal(eth_hpp_safetensors_image_create(tensors, count, &image, &err), ETH_HPP_OK);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(eth_hpp_safetensors_read(&file, &tensors[i],
+                                                  (float *)(void *)(image.bytes + image.begins[i]),
+                                                  &err),
+                         ETH_HPP_OK);
+    eth_hpp_safetensors_image_seal(&image);
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    assert_int_equal(eth_hpp_file_write(path, image.bytes, image.size, 0644, &err), ETH_HPP_OK);
+    eth_hpp_safetensors_image_free(&image);
+    eth_hpp_safetensors_close(&file);
+}
+
+static void names_without_the_models_prefix_will_do(void **state)
+{
+    (void)state;
+    struct eth_hpp_context *context;
+    struct eth_hpp_gpt *gpt;
+    struct eth_hpp_error err = {0};
+    open_model(&context, &gpt);
+    write_bare("");
+    if (eth_hpp_load_weights(context, folder, &err) != ETH_HPP_OK)
+        fail_msg("%s", err.text);
+    expect_recorded_logits(gpt);
+    write_bare("h.1.mlp.c_fc.bias");
+    assert_int_equal(eth_hpp_load_weights(context, folder, &err), ETH_HPP_ERR_INPUT);
+    assert_non_null(strstr(err.text, "has no tensor transformer.h.1.mlp.c_fc.bias"));
+    remove_folder(NULL);
+    assert_int_equal(eth_hpp_load_weights(context, folder, &err), ETH_HPP_ERR_INPUT);
+    assert_non_null(strstr(err.text, "model.safetensors: cannot open"));
+    eth_hpp_finalize(context);
+    eth_hpp_gpt_destroy(gpt);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_are_those_of_hugging_face),
+        cmocka_unit_test_setup_teardown(names_without_the_models_prefix_will_do, make_folder,
+                                        remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
