@@ -48,7 +48,7 @@ enum eth_hpp_status eth_hpp_planning_estimate(const char *model, int sequence_le
 
 /* A trace of more events than viewers like to open shows like pipelines once; a picture of more
  * rows than a person reads does, too. */
-enum { TRACE_EVENTS_MOST = 100000, SVG_ROWS_MOST = 64 };
+enum { TRACE_EVENTS_MOST = 100000, SVG_ROWS_MOST = 40 };
 
 /* The most rows that keep a trace within its events: a micro-batch is two computations of a stage
  * and up to four hand-overs. */

@@ -29,7 +29,7 @@ static const struct {
     [ETH_HPP_MARK_BACKWARD_EVEN] = {"b", "#3f9f6f", "backward"},
     [ETH_HPP_MARK_BACKWARD_ODD] = {"c", "#97d0b0", NULL},
     [ETH_HPP_MARK_OPTIMIZER] = {"o", "#e8a33d", "optimizer"},
-    [ETH_HPP_MARK_SUM] = {"s", "#b14fb8", "sum of gradients"},
+    [ETH_HPP_MARK_SUM] = {"s", "#b14fb8", "sums and gathers"},
     [ETH_HPP_MARK_HAND_OVER] = {"h", "#555555", "hand-over to or from a neighbour"},
     [ETH_HPP_MARK_WAIT] = {"w", "#f0f0f0", "waits"},
 };
@@ -169,12 +169,26 @@ static void put_numbers(const struct drawing *drawing, const struct eth_hpp_time
     }
 }
 
-static void put_row(const struct drawing *drawing, const struct eth_hpp_timeline_row *row, double y)
+/* Who the row is, and small under it what it does. */
+static void put_label(const struct drawing *drawing, const struct eth_hpp_timeline_row *row,
+                      double y)
 {
+    const struct eth_hpp_pipeline *pipeline = &drawing->timeline->plan->pipelines[row->pipeline];
+    const struct eth_hpp_stage *stage = &pipeline->stages[row->stage];
+    int samples = row->worker < 0 ? pipeline->micro_batch : stage->workers[row->worker].samples;
     char text[256];
     eth_hpp_timeline_describe_row(drawing->timeline, row, text, sizeof(text));
     cut(text, LABEL_MOST);
-    put_text(drawing->out, 16, y + BAR - 4, "l", text);
+    put_text(drawing->out, 16, y + BAR - 6, "l", text);
+    snprintf(text, sizeof(text), "layers %d-%d, %d sample%s, %d in flight%s", stage->first_layer,
+             stage->end_layer - 1, samples, samples == 1 ? "" : "s", stage->in_flight,
+             stage->recompute ? ", recompute" : "");
+    put_text(drawing->out, 16, y + BAR + 4, "m", text);
+}
+
+static void put_row(const struct drawing *drawing, const struct eth_hpp_timeline_row *row, double y)
+{
+    put_label(drawing, row, y);
     fprintf(drawing->out, "<path class=\"w\" d=\"");
     put_box(drawing->out, LEFT, y, PLOT, BAR);
     fputs("\"/>\n", drawing->out);
@@ -218,7 +232,7 @@ static void put_ends(const struct drawing *drawing, double bottom)
     fprintf(drawing->out, "<path class=\"e\" d=\"M%.2f %dV%.0fM%.2f %dV%.0f\"/>\n", compute, TOP,
             bottom, end, TOP, bottom);
     if (end - compute > 60)
-        put_text(drawing->out, compute, bottom + 13, "t", "last backward ends");
+        put_text(drawing->out, compute, bottom + 13, "r", "last backward ends");
     put_text(drawing->out, end, bottom + 13, "r", "step ends");
 }
 
@@ -252,7 +266,8 @@ static void put_head(const struct drawing *drawing, double height)
     for (int mark = 0; mark < ETH_HPP_MARKS; mark++)
         fprintf(out, ".%s{fill:%s}\n", looks[mark].class, looks[mark].fill);
     fprintf(out, ".n{font-size:9px;text-anchor:middle}\n.t{text-anchor:middle;fill:#444}\n"
-                 ".r{text-anchor:end;fill:#444}\n.p{font-weight:bold;fill:#333}\n"
+                 ".r{text-anchor:end;fill:#444}\n.p{font-weight:bold;fill:#333}\n.m{font-size:9px;"
+                 "fill:#777}\n"
                  ".h1{font-size:15px;font-weight:bold}\n"
                  ".a{stroke:#ccc;stroke-width:.6;fill:none}\n"
                  ".e{stroke:#c33;stroke-dasharray:4 3;fill:none}\n</style>\n"

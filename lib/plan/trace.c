@@ -1,5 +1,6 @@
 /* The trace event format: "Trace Event Format" of the Chromium project, complete events (ph X) and
- * metadata (ph M); times are microseconds. */
+ * metadata (ph M). Times are microseconds; viewers count whole nanoseconds and take events of one
+ * thread that overlap for an error, so starts and ends are cut to nanoseconds alike. */
 #include "plan/timeline.h"
 
 #include <json-c/json.h>
@@ -91,13 +92,14 @@ static void put_span(struct writer *writer, const struct eth_hpp_timeline *timel
                      const struct eth_hpp_timeline_row *row, int process,
                      const struct eth_hpp_span *span)
 {
-    double start_us = 1e6 * span->start_s, end_us = 1e6 * eth_hpp_timeline_end(row, span);
+    int64_t start_ns = (int64_t)(1e9 * span->start_s);
+    int64_t length_ns = (int64_t)(1e9 * eth_hpp_timeline_end(row, span)) - start_ns;
     begin_event(writer);
     fprintf(writer->out, "{\"ph\":\"X\",\"name\":\"%s", eth_hpp_opcode_name(span->opcode));
     if (span->micro_batch >= 0)
         fprintf(writer->out, " %d", span->micro_batch);
-    fprintf(writer->out, "\",\"pid\":%d,\"tid\":%d,\"ts\":%.12g,\"dur\":%.9g,\"args\":{", process,
-            (int)thread_of(span->opcode), start_us, end_us - start_us);
+    fprintf(writer->out, "\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{", process,
+            (int)thread_of(span->opcode), 1e-3 * (double)start_ns, 1e-3 * (double)length_ns);
     if (span->micro_batch >= 0)
         fprintf(writer->out, "\"micro_batch\":%d", span->micro_batch);
     else if (span->block >= 0)
