@@ -29,8 +29,8 @@ static void describe(const struct eth_hpp_explained_resource *resource,
         break;
     }
     default:
-        snprintf(text, size, "%s of %.*s%s",
-                 resource->kind == ETH_HPP_EXPLAINED_INSIDE ? "links inside" : "network",
+        snprintf(text, size, "%s %.*s%s",
+                 resource->kind == ETH_HPP_EXPLAINED_INSIDE ? "links inside" : "network of",
                  NODES_MOST, resource->nodes, strlen(resource->nodes) > NODES_MOST ? "..." : "");
     }
 }

@@ -67,14 +67,15 @@ void eth_hpp_marks_choose(const struct eth_hpp_timeline_row *row, unsigned marks
     share_out(row, marks, column_s, columns, share);
     for (int c = 0; c < columns; c++) {
         double left_s = column_s;
-        enum eth_hpp_mark best = 0;
-        for (enum eth_hpp_mark m = 0; m < ETH_HPP_MARKS; m++) {
-            double shown_s = m == ETH_HPP_MARK_WAIT ? left_s : smaller(share[c][m], left_s);
-            left_s -= shown_s;
-            owed[m] += shown_s;
-            best = owed[m] > owed[best] ? m : best;
+        int best = -1;
+        for (int m = 0; m < ETH_HPP_MARKS; m++) {
+            double here_s = m == ETH_HPP_MARK_WAIT ? left_s : smaller(share[c][m], left_s);
+            left_s -= here_s;
+            owed[m] += here_s;
+            if (here_s > 0 && (best < 0 || owed[m] > owed[best]))
+                best = m;
         }
         owed[best] -= column_s;
-        chosen[c] = best;
+        chosen[c] = (enum eth_hpp_mark)best;
     }
 }

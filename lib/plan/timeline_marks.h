@@ -23,8 +23,8 @@ enum eth_hpp_mark eth_hpp_mark_of(const struct eth_hpp_span *span);
 /* Chooses what each of the columns shows of a row, of the spans whose marks are in the bit mask.
  * A column has room for what comes first in the order of the marks; what is narrower than a column
  * would be lost where the widest thing always won, so what one column does not show is carried to
- * the next: there are as many columns of a mark as it has time. Where there are more computations
- * than columns all count as even. `share` is memory to work in. */
+ * the next that has some of it: there are about as many columns of a mark as it has time. Where
+ * there are more computations than columns all count as even. `share` is memory to work in. */
 void eth_hpp_marks_choose(const struct eth_hpp_timeline_row *row, unsigned marks, double column_s,
                           int columns, double (*share)[ETH_HPP_MARKS], enum eth_hpp_mark *chosen);
 

@@ -55,7 +55,7 @@ static void letters_show_the_step(void **state)
         text,
         "toy: step 0.03411 s (compute 0.0334 s, exposed sync 0.0004 s, optimizer 0.00031 s)\n"
         " pipeline 0: 3 micro-batches of 1\n"
-        "  rank 0, a1 GPU 0, fast |FFff.......BBBBFF...bbbb-....BBBBs|\n"
+        "  rank 0, a1 GPU 0, fast |FFff.......BBBBFF...bbbb.....BBBBs|\n"
         "  rank 2, a2 GPU 0, fast |..FFFBBBBBBfffbbbbbbFFFBBBBBB....s|\n"
         "                          0                        0.03411 s\n"
         "  F f forward, B b backward (capital and small: micro-batches in turn), - waits for a "
