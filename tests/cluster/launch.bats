@@ -29,7 +29,7 @@ refused() { # CODE TEXT COMMAND...
 	run "$@"
 	echo "$output"
 	[ "$status" -eq "$code" ]
-	[ $((SECONDS - start)) -le 32 ]
+	[ $((SECONDS - start)) -le 30 ]
 	[ "$(own_lines | wc -l)" -eq 1 ]
 	[[ $(own_lines) == *"$text"* ]]
 }
@@ -110,11 +110,6 @@ rank 2 node1 1" ]
 		env CUDA_VISIBLE_DEVICES=0 "$eth_hpp" launch --model=gpt2-tiny6 -- true
 	refused 2 "the job has no GPU on node node1, which has 2" on_cluster srun --quiet -N1 --mpi=pmix \
 		env CUDA_VISIBLE_DEVICES= "$eth_hpp" launch --model=gpt2-tiny6 -- true
-}
-
-@test "a rank that dies before the exchange ends the launch" {
-	refused 1 "rank 3 on node2 did not come to the exchange" all_gpus sh -c \
-		"[ \$SLURM_PROCID != 3 ] || kill -KILL \$\$; exec $eth_hpp launch --model=gpt2-tiny6 -- true"
 }
 
 @test "a given plan is run again, on other nodes of the same kinds too" {
