@@ -45,7 +45,8 @@ bool eth_hpp_pipeline_remember(struct eth_hpp_pipeline_scratch *scratch);
 /*
  * Runs the stages' orders: a computation starts when its stage is free and its input has arrived.
  * Transfers run beside computation on one channel a direction between neighbours, first in, first
- * out; with `blocking` the sender waits for its transfer. *end_s is when the last backward of all
+ * out; with `blocking` the sender waits for its transfer, as in trainers that send on the stream
+ * they compute on (DeepSpeed's pipeline engine does). *end_s is when the last backward of all
  * ends. Errors: INTERNAL (the orders deadlock), MEMORY.
  */
 enum eth_hpp_status eth_hpp_pipeline_run(struct eth_hpp_stage_run *stages, int stage_count,

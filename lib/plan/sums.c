@@ -231,6 +231,7 @@ static void reset(struct eth_hpp_sums *sums, const struct eth_hpp_cost *cost,
 }
 
 /* A ring over k owners from `ready` on: rounds x ((k-1)/k x bytes / bandwidth + (k-1) x latency).
+ * (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009; nccl-tests counts so too.)
  * Returns its end, which becomes the time from which its owners and networks are free. */
 static double run_ring(struct eth_hpp_sums *sums, const struct eth_hpp_layout *layout,
                        const struct eth_hpp_sum *block, enum eth_hpp_opcode opcode, int rounds,

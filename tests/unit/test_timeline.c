@@ -114,6 +114,23 @@ static void a_fast_worker_waits_for_a_slow_one_of_its_stage(void **state)
     close_timeline(&f, &timeline);
 }
 
+static void spans_add_up_to_the_predicted_busy_time(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct eth_hpp_timeline timeline;
+    open_timeline(&f, CLUSTER, UNLIKE_PLAN, 8, &timeline);
+    for (int r = 0; r < timeline.row_count; r++) {
+        const struct eth_hpp_timeline_row *row = &timeline.rows[r];
+        double busy_s = 0;
+        for (int i = 0; i < row->span_count; i++)
+            if (row->spans[i].opcode == ETH_HPP_FORWARD || row->spans[i].opcode == ETH_HPP_BACKWARD)
+                busy_s += eth_hpp_timeline_end(row, &row->spans[i]) - row->spans[i].start_s;
+        assert_true(fabs(busy_s - timeline.simulation.predicted.ranks[r].busy_s) < 1e-9);
+    }
+    close_timeline(&f, &timeline);
+}
+
 /* `count` pipelines of one GPU each, with as many micro-batches as micro_batches(p) says. */
 static char *make_plan(int count, int (*micro_batches)(int pipeline))
 {
@@ -324,6 +341,7 @@ int main(void)
         cmocka_unit_test(letters_show_the_step),
         cmocka_unit_test(colours_leave_the_letters_as_they_are),
         cmocka_unit_test(a_fast_worker_waits_for_a_slow_one_of_its_stage),
+        cmocka_unit_test(spans_add_up_to_the_predicted_busy_time),
         cmocka_unit_test(like_pipelines_share_their_rows_where_there_are_many),
         cmocka_unit_test(a_trace_has_every_instruction_of_every_rank),
         cmocka_unit_test(a_picture_is_well_formed_and_says_what_it_shows),
