@@ -13,8 +13,10 @@
 
 enum { CLUSTER, PROFILE, TRACE, SVG, OPTIONS };
 static const struct eth_hpp_option options[OPTIONS] = {
-    [CLUSTER] = {.like = &eth_hpp_planning_cluster,
-                 .help = "the cluster (eth-hpp-cluster): names the kinds of GPU"},
+    [CLUSTER] =
+        {.like = &eth_hpp_planning_cluster,
+         .help =
+             "the cluster (eth-hpp-cluster); names the kinds of GPU that the plan does not note"},
     [PROFILE] = {.like = &eth_hpp_planning_profile,
                  .help = "what layers cost (eth-hpp-profile): with the cluster, draws the step"},
     [TRACE] = {.like = &eth_hpp_planning_trace},

@@ -7,22 +7,29 @@
 
 #define GIB 1073741824.0
 
-const char *eth_hpp_report_kind(const struct eth_hpp_cluster *cluster,
+const char *eth_hpp_report_kind(const struct eth_hpp_plan *plan,
+                                const struct eth_hpp_cluster *cluster,
                                 const struct eth_hpp_worker *worker)
 {
     int node = cluster != NULL ? eth_hpp_cluster_find_node(cluster, worker->node) : -1;
-    if (node < 0 || worker->gpus[0] >= cluster->nodes[node].gpus)
-        return NULL;
-    return cluster->devices[cluster->nodes[node].devices[worker->gpus[0]]].name;
+    if (node >= 0 && worker->gpus[0] < cluster->nodes[node].gpus)
+        return cluster->devices[cluster->nodes[node].devices[worker->gpus[0]]].name;
+    for (int n = 0; n < plan->node_count; n++)
+        if (strcmp(plan->nodes[n].name, worker->node) == 0 && worker->gpus[0] < plan->nodes[n].gpus)
+            return plan->nodes[n].devices[worker->gpus[0]];
+    return NULL;
 }
 
-static bool same_text(const char *a, const char *b)
+static bool same_kind(const struct eth_hpp_plan *plan, const struct eth_hpp_cluster *cluster,
+                      const struct eth_hpp_worker *a, const struct eth_hpp_worker *b)
 {
-    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+    const char *x = eth_hpp_report_kind(plan, cluster, a);
+    const char *y = eth_hpp_report_kind(plan, cluster, b);
+    return x == y || (x != NULL && y != NULL && strcmp(x, y) == 0);
 }
 
-static bool like_stages(const struct eth_hpp_stage *a, const struct eth_hpp_stage *b,
-                        const struct eth_hpp_cluster *cluster)
+static bool like_stages(const struct eth_hpp_plan *plan, const struct eth_hpp_cluster *cluster,
+                        const struct eth_hpp_stage *a, const struct eth_hpp_stage *b)
 {
     if (a->first_layer != b->first_layer || a->end_layer != b->end_layer ||
         a->tensor_parallel != b->tensor_parallel || a->recompute != b->recompute ||
@@ -30,21 +37,20 @@ static bool like_stages(const struct eth_hpp_stage *a, const struct eth_hpp_stag
         return false;
     for (int w = 0; w < a->worker_count; w++)
         if (a->workers[w].samples != b->workers[w].samples ||
-            !same_text(eth_hpp_report_kind(cluster, &a->workers[w]),
-                       eth_hpp_report_kind(cluster, &b->workers[w])))
+            !same_kind(plan, cluster, &a->workers[w], &b->workers[w]))
             return false;
     return true;
 }
 
-bool eth_hpp_report_like_pipelines(const struct eth_hpp_pipeline *a,
-                                   const struct eth_hpp_pipeline *b,
-                                   const struct eth_hpp_cluster *cluster)
+bool eth_hpp_report_like_pipelines(const struct eth_hpp_plan *plan,
+                                   const struct eth_hpp_cluster *cluster, int p, int q)
 {
+    const struct eth_hpp_pipeline *a = &plan->pipelines[p], *b = &plan->pipelines[q];
     if (a->micro_batch != b->micro_batch || a->micro_batches != b->micro_batches ||
         a->stage_count != b->stage_count)
         return false;
     for (int s = 0; s < a->stage_count; s++)
-        if (!like_stages(&a->stages[s], &b->stages[s], cluster))
+        if (!like_stages(plan, cluster, &a->stages[s], &b->stages[s]))
             return false;
     return true;
 }
@@ -57,9 +63,10 @@ static void add(char *text, size_t size, const char *more)
     snprintf(text + used, size - used, "%s", more);
 }
 
-void eth_hpp_report_describe_workers(const struct eth_hpp_stage *stage,
-                                     const struct eth_hpp_cluster *cluster, char *samples,
-                                     char *kinds, size_t size)
+void eth_hpp_report_describe_workers(const struct eth_hpp_plan *plan,
+                                     const struct eth_hpp_cluster *cluster,
+                                     const struct eth_hpp_stage *stage, char *samples, char *kinds,
+                                     size_t size)
 {
     char text[ETH_HPP_NAME_MAX + 32];
     samples[0] = kinds[0] = '\0';
@@ -72,9 +79,9 @@ void eth_hpp_report_describe_workers(const struct eth_hpp_stage *stage,
         add(samples, size, text);
     }
     for (int w = 0, end; w < stage->worker_count; w = end) {
-        const char *kind = eth_hpp_report_kind(cluster, &stage->workers[w]);
+        const char *kind = eth_hpp_report_kind(plan, cluster, &stage->workers[w]);
         for (end = w + 1; end < stage->worker_count &&
-                          same_text(eth_hpp_report_kind(cluster, &stage->workers[end]), kind);)
+                          same_kind(plan, cluster, &stage->workers[end], &stage->workers[w]);)
             end++;
         snprintf(text, sizeof(text), "%s%d %s", w > 0 ? " + " : "",
                  (end - w) * stage->tensor_parallel, kind != NULL ? kind : "GPU");
@@ -145,7 +152,7 @@ static void print_stage(const struct eth_hpp_plan *plan, const struct eth_hpp_cl
 {
     const struct eth_hpp_stage *stage = &plan->pipelines[first].stages[s];
     char samples[256], kinds[256], memory[64], layers[32], notes[64] = "";
-    eth_hpp_report_describe_workers(stage, cluster, samples, kinds, sizeof(samples));
+    eth_hpp_report_describe_workers(plan, cluster, stage, samples, kinds, sizeof(samples));
     describe_memory(plan, stage, memory, sizeof(memory));
     snprintf(layers, sizeof(layers), "%d-%d", stage->first_layer, stage->end_layer - 1);
     if (stage->tensor_parallel > 1)
@@ -163,8 +170,8 @@ static void print_pipelines(const struct eth_hpp_plan *plan, const struct eth_hp
 {
     for (int p = 0, end; p < plan->pipeline_count; p = end) {
         const struct eth_hpp_pipeline *pipeline = &plan->pipelines[p];
-        for (end = p + 1; end < plan->pipeline_count &&
-                          eth_hpp_report_like_pipelines(pipeline, &plan->pipelines[end], cluster);)
+        for (end = p + 1;
+             end < plan->pipeline_count && eth_hpp_report_like_pipelines(plan, cluster, p, end);)
             end++;
         int64_t samples = (int64_t)pipeline->micro_batch * pipeline->micro_batches;
         if (end - p == 1)

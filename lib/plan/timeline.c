@@ -46,8 +46,8 @@ static int find_classes(const struct eth_hpp_timeline *timeline, struct class *c
     int count = 0;
     for (int p = 0; p < plan->pipeline_count; p++) {
         int c = 0;
-        while (c < count && !eth_hpp_report_like_pipelines(&plan->pipelines[classes[c].pipeline],
-                                                           &plan->pipelines[p], timeline->cluster))
+        while (c < count &&
+               !eth_hpp_report_like_pipelines(plan, timeline->cluster, classes[c].pipeline, p))
             c++;
         if (c == count)
             classes[count++] = (struct class){p, 0};
@@ -262,7 +262,7 @@ eth_hpp_timeline_make(const struct eth_hpp_plan *plan, const struct eth_hpp_clus
 static const char *kind_of(const struct eth_hpp_timeline *timeline,
                            const struct eth_hpp_worker *worker)
 {
-    const char *kind = eth_hpp_report_kind(timeline->cluster, worker);
+    const char *kind = eth_hpp_report_kind(timeline->plan, timeline->cluster, worker);
     return kind != NULL ? kind : "GPU";
 }
 
@@ -273,7 +273,8 @@ void eth_hpp_timeline_describe_row(const struct eth_hpp_timeline *timeline,
         &timeline->plan->pipelines[row->pipeline].stages[row->stage];
     if (row->worker < 0) {
         char samples[256], kinds[256];
-        eth_hpp_report_describe_workers(stage, timeline->cluster, samples, kinds, sizeof(samples));
+        eth_hpp_report_describe_workers(timeline->plan, timeline->cluster, stage, samples, kinds,
+                                        sizeof(samples));
         snprintf(text, size, "stage %d, %s", row->stage, kinds);
         return;
     }
