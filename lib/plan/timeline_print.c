@@ -82,7 +82,7 @@ void eth_hpp_timeline_print(const struct eth_hpp_timeline *timeline, int columns
         fprintf(out, "  %d more stages are not shown\n", timeline->left_out);
     print_axis(step_s, label, plot, out);
     fprintf(out, "  F f forward, B b backward (capital and small: micro-batches in turn), - waits "
-                 "for a hand-over,\n  s waits for sums of gradients, O optimizer, . waits\n");
+                 "for a hand-over,\n  s waits for sums and gathers, O optimizer, . waits\n");
     free(share);
     free(chosen);
 }

@@ -59,7 +59,7 @@ static void letters_show_the_step(void **state)
         "  rank 2, a2 GPU 0, fast |..FFFBBBBBBfffbbbbbbFFFBBBBBB....s|\n"
         "                          0                        0.03411 s\n"
         "  F f forward, B b backward (capital and small: micro-batches in turn), - waits for a "
-        "hand-over,\n  s waits for sums of gradients, O optimizer, . waits\n");
+        "hand-over,\n  s waits for sums and gathers, O optimizer, . waits\n");
     free(text);
     close_timeline(&f, &timeline);
 }
