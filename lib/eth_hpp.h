@@ -207,7 +207,8 @@ struct eth_hpp_metrics {
     double step_s;         /* this step on this rank */
     double busy_s;         /* of it, in forward and backward */
     double mean_busy_s;    /* the same, the mean over all ranks that are not idle */
-    double sync_exposed_s; /* of it, waiting for gradient sums after the last backward */
+    double sync_exposed_s; /* of it, waiting for gradient sums after the last backward, and for the
+                              updated weights where the optimizer is sharded */
     double optimizer_s;
     size_t peak_bytes; /* of the rank's arena so far */
     bool stop;         /* a rank has asked for the end: true on all in the same step */

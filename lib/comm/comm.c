@@ -102,10 +102,11 @@ enum eth_hpp_status eth_hpp_comm_group_open(struct eth_hpp_comm *comm, const int
 }
 
 enum eth_hpp_status eth_hpp_comm_group_sum(struct eth_hpp_group *group, float *data, size_t count,
+                                           enum eth_hpp_sum_half halves,
                                            struct eth_hpp_request **request,
                                            struct eth_hpp_error *err)
 {
-    return group->ops->group_sum(group->state, data, count, request, err);
+    return group->ops->group_sum(group->state, data, count, halves, request, err);
 }
 
 enum eth_hpp_status eth_hpp_comm_group_reduce(struct eth_hpp_group *group, double *values,

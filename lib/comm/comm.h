@@ -16,6 +16,13 @@ struct eth_hpp_request;
 enum eth_hpp_reduction { ETH_HPP_REDUCE_SUM, ETH_HPP_REDUCE_MAX };
 enum { ETH_HPP_REDUCE_MAX_VALUES = 64 };
 
+/* A sum has two halves: each member gets the whole sum of its share, then all get all shares. */
+enum eth_hpp_sum_half {
+    ETH_HPP_SUM_SCATTER = 1,
+    ETH_HPP_SUM_GATHER = 2,
+    ETH_HPP_SUM_WHOLE = ETH_HPP_SUM_SCATTER | ETH_HPP_SUM_GATHER
+};
+
 struct eth_hpp_comm_ops {
     const char *name; /* "ucx", "self", "nccl" */
     enum eth_hpp_status (*send)(void *state, const void *data, size_t size, int peer, uint32_t tag,
@@ -25,7 +32,8 @@ struct eth_hpp_comm_ops {
     enum eth_hpp_status (*group_open)(void *state, const int *ranks, int count, uint32_t id,
                                       void **group, struct eth_hpp_error *err);
     enum eth_hpp_status (*group_sum)(void *group, float *data, size_t count,
-                                     struct eth_hpp_request **request, struct eth_hpp_error *err);
+                                     enum eth_hpp_sum_half halves, struct eth_hpp_request **request,
+                                     struct eth_hpp_error *err);
     enum eth_hpp_status (*group_reduce)(void *group, double *values, int count,
                                         enum eth_hpp_reduction reduction,
                                         struct eth_hpp_request **request,
@@ -81,11 +89,20 @@ enum eth_hpp_status eth_hpp_comm_group_open(struct eth_hpp_comm *comm, const int
                                             uint32_t id, struct eth_hpp_group **group,
                                             struct eth_hpp_error *err);
 
-/* Starts an in-place SUM of fp32 over the group. The result has the same bits on every member. Sums
- * of one group are started in the same order on every member. */
+/* Starts an in-place SUM of fp32 over the group, or one half of it. The result has the same bits on
+ * every member. SCATTER leaves a member the sum of its share only, the rest of the data undefined;
+ * GATHER hands every member's share, whatever is in it, to all. What a group does is started in the
+ * same order, with the same counts and halves, on every member. */
 enum eth_hpp_status eth_hpp_comm_group_sum(struct eth_hpp_group *group, float *data, size_t count,
+                                           enum eth_hpp_sum_half halves,
                                            struct eth_hpp_request **request,
                                            struct eth_hpp_error *err);
+/* Where the share of the member at `position` of `members` begins; it ends where that of the next
+ * one does. The shares cover the data once; some are empty where there are fewer floats. */
+static inline size_t eth_hpp_comm_share(size_t count, int members, int position)
+{
+    return count * (size_t)position / (size_t)members;
+}
 /* The same for a few doubles (1..ETH_HPP_REDUCE_MAX_VALUES) in host memory (loss, norm, flags); the
  * same bits on every member. A NaN on one member is a NaN on all. */
 enum eth_hpp_status eth_hpp_comm_group_reduce(struct eth_hpp_group *group, double *values,

@@ -199,8 +199,8 @@ static enum eth_hpp_status merge_sum(struct graph *g, enum eth_hpp_opcode opcode
     return ETH_HPP_OK;
 }
 
-/* A block that several workers hold must be summed. */
-static enum eth_hpp_status check_summed(const struct graph *g, int block)
+/* A block that several workers hold must be summed, and gathered where the optimizer is sharded. */
+static enum eth_hpp_status check_summed(const struct graph *g, int block, enum eth_hpp_opcode by)
 {
     const struct eth_hpp_block *owners = &g->plan->blocks[block];
     int p = find_program(g, owners->ranks[0]);
@@ -211,12 +211,12 @@ static enum eth_hpp_status check_summed(const struct graph *g, int block)
     if (owners->rank_count <= stage->tensor_parallel)
         return ETH_HPP_OK;
     for (int i = 0; i < g->programs[p].count; i++)
-        if (g->programs[p].instructions[i].opcode == ETH_HPP_SYNC_BLOCK &&
+        if (g->programs[p].instructions[i].opcode == by &&
             g->programs[p].instructions[i].block == block)
             return ETH_HPP_OK;
-    return eth_hpp_error_set(g->err, ETH_HPP_ERR_INTERNAL,
-                             "rank %d does not sum block %d, which %d ranks hold", owners->ranks[0],
-                             block, owners->rank_count);
+    return eth_hpp_error_set(
+        g->err, ETH_HPP_ERR_INTERNAL, "rank %d does not %s block %d, which %d ranks hold",
+        owners->ranks[0], by == ETH_HPP_SYNC_BLOCK ? "sum" : "gather", block, owners->rank_count);
 }
 
 static enum eth_hpp_status match_sums(struct graph *g)
@@ -225,7 +225,9 @@ static enum eth_hpp_status match_sums(struct graph *g)
     for (int p = 0; p < g->program_count && status == ETH_HPP_OK; p++)
         status = check_sum_order(g, p);
     for (int b = 0; b < g->plan->block_count && status == ETH_HPP_OK; b++) {
-        status = check_summed(g, b);
+        status = check_summed(g, b, ETH_HPP_SYNC_BLOCK);
+        if (status == ETH_HPP_OK && g->plan->sharded_optimizer)
+            status = check_summed(g, b, ETH_HPP_GATHER_BLOCK);
         if (status == ETH_HPP_OK)
             status = merge_sum(g, ETH_HPP_SYNC_BLOCK, b);
         if (status == ETH_HPP_OK)

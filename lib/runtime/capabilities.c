@@ -5,7 +5,7 @@
 static const struct eth_hpp_capabilities cpu = {
     .max_tensor_parallel = 1,
     .recompute = true,
-    .sharded_optimizer = false,
+    .sharded_optimizer = true,
     .dtypes = {[ETH_HPP_FP32] = true},
 };
 

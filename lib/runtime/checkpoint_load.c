@@ -119,9 +119,10 @@ static enum eth_hpp_status load_moment(struct eth_hpp_context *context,
         status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                    "%s: has %zu of the %zu elements of the %s of %s", set->folder,
                                    covered, parameter->count, moment, parameter->name);
-    if (status == ETH_HPP_OK)
-        status = kernels->ops->to_device(kernels->state, device + parameter->offset, host,
-                                         parameter->count * sizeof(float), err);
+    const struct eth_hpp_updated_part own = eth_hpp_parameters_updated(&context->parameters, t);
+    if (status == ETH_HPP_OK && own.first < own.end)
+        status = kernels->ops->to_device(kernels->state, device + own.moments, host + own.first,
+                                         (own.end - own.first) * sizeof(float), err);
     return status;
 }
 

@@ -17,17 +17,19 @@ static bool writes_tensor(const struct eth_hpp_context *context, size_t t)
     const struct eth_hpp_parameter *tensor = &context->parameters.tensors[t];
     if (tensor->alias)
         return false;
-    for (int b = 0; b < context->plan.block_count; b++) {
-        const struct eth_hpp_owned_block *own = &context->parameters.blocks[b];
-        const struct eth_hpp_block *block = &context->plan.blocks[b];
-        if (own->block < 0 || tensor->offset < own->offset ||
-            tensor->offset >= own->offset + own->count)
-            continue;
-        const size_t share =
-            (tensor->offset - own->offset) * (size_t)block->rank_count / own->count;
-        return block->ranks[share] == context->job.rank;
-    }
-    return false;
+    const struct eth_hpp_owned_block *own = &context->parameters.blocks[tensor->block];
+    const struct eth_hpp_block *block = &context->plan.blocks[tensor->block];
+    const size_t share = (tensor->offset - own->offset) * (size_t)block->rank_count / own->count;
+    return block->ranks[share] == context->job.rank;
+}
+
+/* Moments stand where the weights do, or with a sharded optimizer where they are held. */
+static bool writes_states(const struct eth_hpp_context *context, size_t t)
+{
+    if (!context->plan.sharded_optimizer)
+        return writes_tensor(context, t);
+    const struct eth_hpp_updated_part part = eth_hpp_parameters_updated(&context->parameters, t);
+    return !context->parameters.tensors[t].alias && part.first < part.end;
 }
 
 /* Numbers the ranks that write anything, in their order. */
@@ -41,7 +43,7 @@ static enum eth_hpp_status number_files(struct eth_hpp_context *context,
          first += ETH_HPP_REDUCE_MAX_VALUES) {
         double writes[ETH_HPP_REDUCE_MAX_VALUES] = {0};
         if (rank >= first && rank < first + ETH_HPP_REDUCE_MAX_VALUES)
-            writes[rank - first] = checkpointer->tensor_count > 0;
+            writes[rank - first] = checkpointer->tensor_count + checkpointer->state_count > 0;
         status = eth_hpp_reduce_max(context, writes, ETH_HPP_REDUCE_MAX_VALUES, err);
         for (int i = 0; status == ETH_HPP_OK && i < ETH_HPP_REDUCE_MAX_VALUES; i++) {
             checkpointer->count += writes[i] > 0;
@@ -62,39 +64,49 @@ static struct eth_hpp_stored_tensor describe(const struct eth_hpp_parameter *ten
     return stored;
 }
 
-/* Lays out weights, and first and second moments in turn. */
-static enum eth_hpp_status make_images(const struct eth_hpp_context *context,
-                                       struct eth_hpp_checkpointer *checkpointer,
-                                       struct eth_hpp_error *err)
+static enum eth_hpp_status make_model_image(const struct eth_hpp_context *context,
+                                            struct eth_hpp_checkpointer *checkpointer,
+                                            struct eth_hpp_error *err)
 {
-    static const char *const moments[] = {ETH_HPP_FIRST_MOMENT, ETH_HPP_SECOND_MOMENT};
     const size_t count = checkpointer->tensor_count;
     struct eth_hpp_stored_tensor *weights = calloc(count + 1, sizeof(*weights));
-    struct eth_hpp_stored_tensor *states = calloc(2 * count + 1, sizeof(*states));
-    enum eth_hpp_status status = weights != NULL && states != NULL
-                                     ? ETH_HPP_OK
-                                     : eth_hpp_error_memory(err, "the checkpoint's tensors");
-    for (size_t i = 0; status == ETH_HPP_OK && i < count; i++) {
+    if (weights == NULL)
+        return eth_hpp_error_memory(err, "the checkpoint's tensors");
+    for (size_t i = 0; i < count; i++)
         weights[i] = describe(&context->parameters.tensors[checkpointer->tensors[i]]);
-        for (size_t m = 0; m < 2; m++) {
-            struct eth_hpp_stored_tensor *state = &states[2 * i + m];
-            *state = (struct eth_hpp_stored_tensor){.type = ETH_HPP_STORED_F32,
-                                                    .shape = {weights[i].count},
-                                                    .dimensions = 1,
-                                                    .count = weights[i].count};
-            state->name =
-                eth_hpp_checkpoint_part_name(weights[i].name, moments[m], 0, weights[i].count);
-            if (state->name == NULL)
-                status = eth_hpp_error_memory(err, "the checkpoint's tensors");
-        }
+    enum eth_hpp_status status =
+        eth_hpp_safetensors_image_create(weights, count, &checkpointer->model, err);
+    free(weights);
+    return status;
+}
+
+/* Lays out first and second moments in turn. */
+static enum eth_hpp_status make_optimizer_image(const struct eth_hpp_context *context,
+                                                struct eth_hpp_checkpointer *checkpointer,
+                                                struct eth_hpp_error *err)
+{
+    static const char *const moments[] = {ETH_HPP_FIRST_MOMENT, ETH_HPP_SECOND_MOMENT};
+    const size_t count = checkpointer->state_count;
+    struct eth_hpp_stored_tensor *states = calloc(2 * count + 1, sizeof(*states));
+    enum eth_hpp_status status =
+        states != NULL ? ETH_HPP_OK : eth_hpp_error_memory(err, "the checkpoint's tensors");
+    for (size_t i = 0; status == ETH_HPP_OK && i < 2 * count; i++) {
+        const size_t t = checkpointer->states[i / 2];
+        const struct eth_hpp_updated_part part =
+            eth_hpp_parameters_updated(&context->parameters, t);
+        states[i] = (struct eth_hpp_stored_tensor){.type = ETH_HPP_STORED_F32,
+                                                   .shape = {part.end - part.first},
+                                                   .dimensions = 1,
+                                                   .count = part.end - part.first};
+        states[i].name = eth_hpp_checkpoint_part_name(context->parameters.tensors[t].name,
+                                                      moments[i % 2], part.first, part.end);
+        if (states[i].name == NULL)
+            status = eth_hpp_error_memory(err, "the checkpoint's tensors");
     }
-    if (status == ETH_HPP_OK)
-        status = eth_hpp_safetensors_image_create(weights, count, &checkpointer->model, err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_safetensors_image_create(states, 2 * count, &checkpointer->optimizer, err);
     for (size_t i = 0; states != NULL && i < 2 * count; i++)
         free(states[i].name);
-    free(weights);
     free(states);
     return status;
 }
@@ -133,16 +145,22 @@ enum eth_hpp_status eth_hpp_checkpoint_writer_open(struct eth_hpp_context *conte
     struct eth_hpp_checkpointer *checkpointer = context->checkpointer;
     const size_t most = context->parameters.tensor_count;
     checkpointer->tensors = malloc((most + 1) * sizeof(*checkpointer->tensors));
-    if (checkpointer->tensors == NULL)
+    checkpointer->states = malloc((most + 1) * sizeof(*checkpointer->states));
+    if (checkpointer->tensors == NULL || checkpointer->states == NULL)
         return eth_hpp_error_memory(err, "the checkpoint's tensors");
-    for (size_t t = 0; t < most; t++)
+    for (size_t t = 0; t < most; t++) {
         if (writes_tensor(context, t))
             checkpointer->tensors[checkpointer->tensor_count++] = t;
+        if (writes_states(context, t))
+            checkpointer->states[checkpointer->state_count++] = t;
+    }
     enum eth_hpp_status status = check_names(&context->parameters, err);
     if (status == ETH_HPP_OK)
         status = number_files(context, checkpointer, err);
     if (status == ETH_HPP_OK && checkpointer->number > 0)
-        status = make_images(context, checkpointer, err);
+        status = make_model_image(context, checkpointer, err);
+    if (status == ETH_HPP_OK && checkpointer->number > 0)
+        status = make_optimizer_image(context, checkpointer, err);
     return status;
 }
 
@@ -155,19 +173,17 @@ enum eth_hpp_status eth_hpp_checkpoint_writer_copy(struct eth_hpp_context *conte
     struct eth_hpp_safetensors_image *optimizer = &checkpointer->optimizer;
     struct eth_hpp_kernels *kernels = context->kernels;
     enum eth_hpp_status status = ETH_HPP_OK;
-    for (size_t i = 0; status == ETH_HPP_OK && i < checkpointer->tensor_count; i++) {
-        const struct eth_hpp_parameter *tensor = &parameters->tensors[checkpointer->tensors[i]];
-        const struct {
-            char *to;
-            const float *from;
-        } copies[] = {
-            {model->bytes + model->begins[i], parameters->weights},
-            {optimizer->bytes + optimizer->begins[2 * i], parameters->first_moments},
-            {optimizer->bytes + optimizer->begins[2 * i + 1], parameters->second_moments}};
-        for (size_t c = 0; status == ETH_HPP_OK && c < 3; c++)
-            status =
-                kernels->ops->to_host(kernels->state, copies[c].to, copies[c].from + tensor->offset,
-                                      tensor->count * sizeof(float), err);
+    for (size_t i = 0; status == ETH_HPP_OK && i < checkpointer->tensor_count; i++)
+        status = kernels->ops->to_host(kernels->state, model->bytes + model->begins[i],
+                                       parameters->weights +
+                                           parameters->tensors[checkpointer->tensors[i]].offset,
+                                       model->begins[i + 1] - model->begins[i], err);
+    for (size_t i = 0; status == ETH_HPP_OK && i < 2 * checkpointer->state_count; i++) {
+        const float *moments = i % 2 == 0 ? parameters->first_moments : parameters->second_moments;
+        status = kernels->ops->to_host(
+            kernels->state, optimizer->bytes + optimizer->begins[i],
+            moments + eth_hpp_parameters_updated(parameters, checkpointer->states[i / 2]).moments,
+            optimizer->begins[i + 1] - optimizer->begins[i], err);
     }
     return status;
 }
@@ -280,6 +296,7 @@ void eth_hpp_checkpoint_writer_free(struct eth_hpp_checkpointer *checkpointer)
     eth_hpp_safetensors_image_free(&checkpointer->model);
     eth_hpp_safetensors_image_free(&checkpointer->optimizer);
     free(checkpointer->tensors);
+    free(checkpointer->states);
     free(checkpointer->folder);
     free(checkpointer->model_config);
 }

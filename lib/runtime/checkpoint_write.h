@@ -23,6 +23,8 @@ struct eth_hpp_checkpointer {
     int number, count;               /* of this rank's files, from 1; 0: writes none */
     size_t *tensors;                 /* [tensor_count] as registered, those that this rank writes */
     size_t tensor_count;
+    size_t *states; /* [state_count] those of whose moments it writes the part that it updates */
+    size_t state_count;
     struct eth_hpp_safetensors_image model, optimizer;
     double started; /* monotonic seconds */
 

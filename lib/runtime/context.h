@@ -12,13 +12,15 @@
 
 /* ---- parameters (register.c) ---- */
 
-/* Weights, gradients and both moments are four arrays of one layout: layer by layer, in a layer as
- * registered, then the tied tensors. So the gradients of a block are one slice, summed as they lie.
+/* Weights and gradients are arrays of one layout: layer by layer, in a layer as registered, then
+ * the tied tensors. So the gradients of a block are one slice, summed as they lie. The moments have
+ * the same layout, less what other owners update where the optimizer is sharded.
  */
 struct eth_hpp_parameter {
     char *name;
     size_t offset, count; /* floats */
     size_t columns;       /* of a matrix; 0: a vector */
+    int block;            /* of the plan */
     bool weight_decay;
     bool alias; /* another name of a tied tensor that stands before it */
 };
@@ -28,15 +30,25 @@ struct eth_hpp_owned_block {
     int block;            /* of the plan; -1: not owned */
     size_t offset, count; /* floats */
     int lowest_layer;     /* complete when the backward has passed it */
-    bool counted_here;    /* its share of the global norm is added by this rank */
+    /* This owner's share of it, floats of the arrays: it counts their squares. */
+    size_t share, share_end;
+    /* What it updates: its share where the optimizer is sharded, else all; and where the moments of
+     * that begin in their arrays. */
+    size_t updated, updated_end, moments;
     struct eth_hpp_group *group;
+};
+
+/* The elements of a tensor that this rank updates, none where first == end, and the offset of their
+ * moments. */
+struct eth_hpp_updated_part {
+    size_t first, end, moments;
 };
 
 struct eth_hpp_parameters {
     struct eth_hpp_parameter *tensors; /* as registered */
     size_t tensor_count;
     struct eth_hpp_owned_block *blocks; /* [plan.block_count] */
-    size_t total;                       /* floats of each array */
+    size_t total, moments_total;        /* floats of each array */
     float *weights, *gradients, *first_moments, *second_moments;
 };
 
@@ -124,6 +136,8 @@ enum eth_hpp_status eth_hpp_parameters_open(struct eth_hpp_context *context,
                                             const struct eth_hpp_tensor *tensors, size_t count,
                                             struct eth_hpp_error *err);
 void eth_hpp_parameters_free(struct eth_hpp_context *context);
+struct eth_hpp_updated_part eth_hpp_parameters_updated(const struct eth_hpp_parameters *parameters,
+                                                       size_t tensor);
 
 /* Compiles this rank's list and makes its buffers. */
 enum eth_hpp_status eth_hpp_executor_open(struct eth_hpp_context *context, size_t input_bytes,
@@ -151,8 +165,12 @@ enum eth_hpp_status eth_hpp_handover_wait(struct eth_hpp_context *context,
                                           struct eth_hpp_error *err);
 
 /* Gradient sums and the update (sync.c, optimizer.c). */
-/* Starts the sums, in the list's order, of the blocks that a backward has passed. */
+/* Starts the sums, in the list's order, of the blocks that a backward has passed: reduce-scatters
+ * where the optimizer is sharded. */
 enum eth_hpp_status eth_hpp_sync_passed(struct eth_hpp_context *context, int layer,
+                                        struct eth_hpp_error *err);
+/* Starts handing the updated weights of a block to all its owners. */
+enum eth_hpp_status eth_hpp_sync_gather(struct eth_hpp_context *context, int i,
                                         struct eth_hpp_error *err);
 enum eth_hpp_status eth_hpp_sync_wait(struct eth_hpp_context *context, struct eth_hpp_error *err);
 enum eth_hpp_status eth_hpp_sync_loss(struct eth_hpp_context *context, int i,

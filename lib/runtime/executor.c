@@ -254,10 +254,9 @@ static enum eth_hpp_status run_instruction(struct eth_hpp_context *context, int 
     case ETH_HPP_OPTIMIZER_STEP:
         return run_update(context, optimizer, metrics, err);
     case ETH_HPP_GATHER_BLOCK:
-        break;
+        return eth_hpp_sync_gather(context, i, err);
     }
-    return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED, "this runtime cannot run %s",
-                             eth_hpp_opcode_name(at->opcode));
+    return eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL, "instruction %d has no meaning", i);
 }
 
 static void begin(struct eth_hpp_context *context)
@@ -293,8 +292,11 @@ enum eth_hpp_status eth_hpp_executor_run(struct eth_hpp_context *context,
     begin(context);
     for (int i = 0; status == ETH_HPP_OK && i < executor->program.count; i++)
         status = run_instruction(context, i, optimizer, &measured, err);
+    const double updated = eth_hpp_clock_now();
     for (int i = 0; status == ETH_HPP_OK && i < executor->program.count; i++)
         status = eth_hpp_executor_wait(context, i, err);
+    if (context->plan.sharded_optimizer)
+        measured.sync_exposed_s += eth_hpp_clock_now() - updated;
     if (status == ETH_HPP_OK)
         status = eth_hpp_replicas_compare(context, err);
     if (status != ETH_HPP_OK)

@@ -1,5 +1,6 @@
 /* The update: one division by the number of targets, clipping by the global norm, AdamW. Every
- * owner of a tensor does the same on the same bits. */
+ * owner of a tensor does the same on the same bits, or where the optimizer is sharded each its own
+ * share of them. */
 #include <math.h>
 
 #include "runtime/context.h"
@@ -38,11 +39,15 @@ enum eth_hpp_status eth_hpp_optimizer_update(struct eth_hpp_context *context,
         const struct eth_hpp_parameter *tensor = &parameters->tensors[i];
         if (tensor->alias)
             continue;
+        const struct eth_hpp_updated_part part = eth_hpp_parameters_updated(parameters, i);
+        const size_t at = tensor->offset + part.first;
+        if (part.first == part.end)
+            continue;
         settings.weight_decay = tensor->weight_decay ? options->weight_decay : 0;
-        kernels->ops->adamw(
-            kernels->state, tensor->count, &settings, parameters->gradients + tensor->offset,
-            parameters->weights + tensor->offset, parameters->first_moments + tensor->offset,
-            parameters->second_moments + tensor->offset);
+        kernels->ops->adamw(kernels->state, part.end - part.first, &settings,
+                            parameters->gradients + at, parameters->weights + at,
+                            parameters->first_moments + part.moments,
+                            parameters->second_moments + part.moments);
     }
     *norm = mean_norm;
     return kernels->ops->synchronize(kernels->state, err);

@@ -33,10 +33,32 @@ static void find_owned_blocks(struct eth_hpp_context *context)
         struct eth_hpp_owned_block *own = &context->parameters.blocks[b];
         own->block = -1;
         own->lowest_layer = is_tied(block) ? context->plan.layers : block->first_layer;
-        own->counted_here = block->ranks[0] == context->job.rank;
         for (int i = 0; i < block->rank_count; i++)
             if (block->ranks[i] == context->job.rank)
                 own->block = b;
+    }
+}
+
+/* What this rank counts and updates of its blocks, and where the moments of that lie. */
+static void place_shares(struct eth_hpp_context *context)
+{
+    struct eth_hpp_parameters *parameters = &context->parameters;
+    for (int b = 0; b < context->plan.block_count; b++) {
+        const struct eth_hpp_block *block = &context->plan.blocks[b];
+        struct eth_hpp_owned_block *own = &parameters->blocks[b];
+        int position = 0;
+        if (own->block < 0)
+            continue;
+        while (block->ranks[position] != context->job.rank)
+            position++;
+        own->share = own->offset + eth_hpp_comm_share(own->count, block->rank_count, position);
+        own->share_end =
+            own->offset + eth_hpp_comm_share(own->count, block->rank_count, position + 1);
+        own->updated = context->plan.sharded_optimizer ? own->share : own->offset;
+        own->updated_end =
+            context->plan.sharded_optimizer ? own->share_end : own->offset + own->count;
+        own->moments = parameters->moments_total;
+        parameters->moments_total += aligned(own->updated_end - own->updated);
     }
 }
 
@@ -61,10 +83,10 @@ static enum eth_hpp_status check_tensor(const struct eth_hpp_context *context,
     return ETH_HPP_OK;
 }
 
-/* Places the own tensors of a layer; *end is where the next one goes. */
+/* Places the own tensors of a block's layer; *end is where the next one goes. */
 static enum eth_hpp_status place_layer(struct eth_hpp_context *context,
-                                       const struct eth_hpp_tensor *tensors, int layer, size_t *end,
-                                       struct eth_hpp_error *err)
+                                       const struct eth_hpp_tensor *tensors, int block, int layer,
+                                       size_t *end, struct eth_hpp_error *err)
 {
     bool found = false;
     for (size_t i = 0; i < context->parameters.tensor_count; i++) {
@@ -74,6 +96,7 @@ static enum eth_hpp_status place_layer(struct eth_hpp_context *context,
         if (tensors[i].tied != NULL)
             continue;
         context->parameters.tensors[i].offset = *end;
+        context->parameters.tensors[i].block = block;
         *end += aligned(tensors[i].count);
     }
     return found ? ETH_HPP_OK
@@ -100,6 +123,7 @@ static enum eth_hpp_status place_tied(struct eth_hpp_context *context,
                                      "tied tensor %s: %s has %zu elements and %s has %zu", name,
                                      first->name, first->count, tensors[i].name, tensors[i].count);
         context->parameters.tensors[i].offset = *end;
+        context->parameters.tensors[i].block = block;
         context->parameters.tensors[i].alias = first != &tensors[i];
         if (tensors[i].layer < own->lowest_layer)
             own->lowest_layer = tensors[i].layer;
@@ -126,13 +150,14 @@ static enum eth_hpp_status place_all(struct eth_hpp_context *context,
             continue;
         parameters->blocks[b].offset = end;
         for (int l = block->first_layer; status == ETH_HPP_OK && l < block->end_layer; l++)
-            status = place_layer(context, tensors, l, &end, err);
+            status = place_layer(context, tensors, b, l, &end, err);
         parameters->blocks[b].count = end - parameters->blocks[b].offset;
     }
     for (int b = 0; status == ETH_HPP_OK && b < context->plan.block_count; b++)
         if (parameters->blocks[b].block >= 0 && is_tied(&context->plan.blocks[b]))
             status = place_tied(context, tensors, b, &end, err);
     parameters->total = end;
+    place_shares(context);
     return status;
 }
 
@@ -168,9 +193,10 @@ static enum eth_hpp_status allocate(struct eth_hpp_context *context, struct eth_
                         &parameters->second_moments};
     enum eth_hpp_status status = ETH_HPP_OK;
     for (int i = 0; status == ETH_HPP_OK && i < 4; i++) {
+        const size_t floats = i < 2 ? parameters->total : parameters->moments_total;
         void *memory = NULL;
-        status = eth_hpp_arena_allocate(&context->arena, parameters->total * sizeof(float), what[i],
-                                        &memory, err);
+        status =
+            eth_hpp_arena_allocate(&context->arena, floats * sizeof(float), what[i], &memory, err);
         *arrays[i] = memory;
     }
     return status;
@@ -230,6 +256,20 @@ enum eth_hpp_status eth_hpp_parameters_open(struct eth_hpp_context *context,
         if (context->parameters.blocks[b].block >= 0)
             status = open_block(context, b, err);
     return status;
+}
+
+struct eth_hpp_updated_part eth_hpp_parameters_updated(const struct eth_hpp_parameters *parameters,
+                                                       size_t tensor)
+{
+    const struct eth_hpp_parameter *at = &parameters->tensors[tensor];
+    const struct eth_hpp_owned_block *own = &parameters->blocks[at->block];
+    const size_t tensor_end = at->offset + at->count;
+    const size_t first = at->offset > own->updated ? at->offset : own->updated;
+    const size_t end = tensor_end < own->updated_end ? tensor_end : own->updated_end;
+    if (first >= end)
+        return (struct eth_hpp_updated_part){0, 0, 0};
+    return (struct eth_hpp_updated_part){first - at->offset, end - at->offset,
+                                         own->moments + first - own->updated};
 }
 
 void eth_hpp_parameters_free(struct eth_hpp_context *context)

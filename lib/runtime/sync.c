@@ -2,8 +2,8 @@
 
 #include "runtime/context.h"
 
-static enum eth_hpp_status start_sum(struct eth_hpp_context *context, int i,
-                                     struct eth_hpp_error *err)
+static enum eth_hpp_status start_sum(struct eth_hpp_context *context, int i, float *data,
+                                     enum eth_hpp_sum_half halves, struct eth_hpp_error *err)
 {
     struct eth_hpp_kernels *kernels = context->kernels;
     const struct eth_hpp_owned_block *block =
@@ -13,14 +13,16 @@ static enum eth_hpp_status start_sum(struct eth_hpp_context *context, int i,
     enum eth_hpp_status status = kernels->ops->synchronize(kernels->state, err);
     if (status != ETH_HPP_OK)
         return status;
-    return eth_hpp_comm_group_sum(block->group, context->parameters.gradients + block->offset,
-                                  block->count, &context->executor.requests[i], err);
+    return eth_hpp_comm_group_sum(block->group, data + block->offset, block->count, halves,
+                                  &context->executor.requests[i], err);
 }
 
 enum eth_hpp_status eth_hpp_sync_passed(struct eth_hpp_context *context, int layer,
                                         struct eth_hpp_error *err)
 {
     struct eth_hpp_executor *executor = &context->executor;
+    const enum eth_hpp_sum_half halves =
+        context->plan.sharded_optimizer ? ETH_HPP_SUM_SCATTER : ETH_HPP_SUM_WHOLE;
     enum eth_hpp_status status = ETH_HPP_OK;
     for (; executor->syncs_started < executor->program.count; executor->syncs_started++) {
         const struct eth_hpp_instruction *at =
@@ -29,11 +31,18 @@ enum eth_hpp_status eth_hpp_sync_passed(struct eth_hpp_context *context, int lay
             continue;
         if (context->parameters.blocks[at->block].lowest_layer < layer)
             break;
-        status = start_sum(context, executor->syncs_started, err);
+        status =
+            start_sum(context, executor->syncs_started, context->parameters.gradients, halves, err);
         if (status != ETH_HPP_OK)
             break;
     }
     return status;
+}
+
+enum eth_hpp_status eth_hpp_sync_gather(struct eth_hpp_context *context, int i,
+                                        struct eth_hpp_error *err)
+{
+    return start_sum(context, i, context->parameters.weights, ETH_HPP_SUM_GATHER, err);
 }
 
 enum eth_hpp_status eth_hpp_sync_wait(struct eth_hpp_context *context, struct eth_hpp_error *err)
@@ -61,7 +70,7 @@ enum eth_hpp_status eth_hpp_sync_loss(struct eth_hpp_context *context, int i,
                                      &context->executor.requests[i], err);
 }
 
-/* Each block's share is added by its first owner alone: every tensor counts once. */
+/* Each owner adds its share of a block: every element counts once. */
 enum eth_hpp_status eth_hpp_sync_norm(struct eth_hpp_context *context, int i,
                                       struct eth_hpp_error *err)
 {
@@ -70,9 +79,9 @@ enum eth_hpp_status eth_hpp_sync_norm(struct eth_hpp_context *context, int i,
     kernels->ops->zero(kernels->state, executor->norm, sizeof(double));
     for (int b = 0; b < context->plan.block_count; b++) {
         const struct eth_hpp_owned_block *block = &context->parameters.blocks[b];
-        if (block->block >= 0 && block->counted_here && block->count > 0)
-            kernels->ops->sum_of_squares(kernels->state, block->count,
-                                         context->parameters.gradients + block->offset,
+        if (block->block >= 0 && block->share < block->share_end)
+            kernels->ops->sum_of_squares(kernels->state, block->share_end - block->share,
+                                         context->parameters.gradients + block->share,
                                          executor->norm);
     }
     enum eth_hpp_status status = kernels->ops->to_host(kernels->state, executor->squares_and_busy,

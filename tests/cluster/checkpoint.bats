@@ -15,7 +15,7 @@ setup_file() {
 	mini_cluster start --nodes "$BATS_FILE_TMPDIR/nodes" --plugin "$PLUGIN" --launcher "$ETH_HPP_PREFIX/bin/eth-hpp"
 	cp /usr/share/common-licenses/GPL-3 "$TEST_WORK/text"
 	local plan
-	for plan in even unlike mixed deep; do "plan_$plan" >"$TEST_WORK/$plan.json"; done
+	for plan in even unlike mixed deep sharded; do "plan_$plan" >"$TEST_WORK/$plan.json"; done
 	# One that never stops.
 	train reference "$ETH_HPP_PREFIX/bin/eth-hpp" >"$TEST_WORK/reference.log" 2>&1
 }
@@ -88,6 +88,16 @@ stop_after_8() { # NAME
 	# idle ranks, and stages that share micro-batches
 	under_plan two mixed --checkpoint=two.ck --resume=yes
 	same_losses_as_reference two
+}
+
+@test "the moments of a sharded optimizer go on in a replicated one, and back" {
+	under_plan shards sharded --checkpoint=shards.ck --checkpoint-every=4 --checkpoint-keep=0
+	rm -rf "$TEST_WORK"/shards.ck/step-000000008 "$TEST_WORK"/shards.ck/step-0000000[12]*
+	under_plan shards mixed --checkpoint=shards.ck --checkpoint-every=4 --checkpoint-keep=0 --resume
+	same_losses_as_reference shards
+	stop_after_8 shards
+	under_plan shards sharded --checkpoint=shards.ck --resume
+	same_losses_as_reference shards
 }
 
 @test "a damaged checkpoint gives way to the one before it, with a warning that names file and offset" {

@@ -60,6 +60,8 @@ check_plan() { # NAME
 @test "a single deep pipeline" { check_plan deep; }
 @test "all micro-batches in flight" { check_plan gpipe; }
 @test "recomputed activations" { check_plan recompute; }
+@test "a sharded optimizer of unlike pipelines" { check_plan sharded; }
+@test "a sharded optimizer of mixed stages" { check_plan sharded_mixed; }
 
 @test "the solver's plan on a heterogeneous job" {
 	on_cluster_het 100 srun --quiet -p new -N2 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix --eth-hpp=gpt2-tiny6 \

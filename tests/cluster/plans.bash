@@ -68,6 +68,10 @@ plan_gpipe() {
 		"$(pipeline 2 4 "$(stage 0 5 $all "$(worker node1 1 2)")" "$(stage 5 8 $all "$(worker node2 1 2)")")"
 }
 
+# The owners of a block each update a share of it.
+plan_sharded() { plan_unlike | sed 's/"dtype"/"optimizer":"sharded","dtype"/'; }
+plan_sharded_mixed() { plan_mixed | sed 's/"dtype"/"optimizer":"sharded","dtype"/'; }
+
 # Activations are computed again in the backward.
 plan_recompute() {
 	local again=',"recompute":true'

@@ -15,7 +15,7 @@
 #include "tiny_plan.h"
 #include "unit/valgrind.h"
 
-enum { STEPS = 9 };
+enum { STEPS = 15 };
 
 /* In memory that the ranks share. */
 static struct record {
@@ -29,6 +29,7 @@ struct run {
     int every;             /* a checkpoint each so many steps; 0: none */
     enum eth_hpp_resume resume;
     int stop_rank, stop_step;
+    bool sharded;
     void (*between)(void); /* on rank 0, before the last step */
 };
 
@@ -97,7 +98,7 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
 static struct ranks_result run_plan(struct run run, const char *pipelines)
 {
     struct ranks_result result;
-    tiny_plan_write(plan_path, pipelines);
+    tiny_plan_write(plan_path, run.sharded ? "sharded" : "replicated", pipelines);
     for (int rank = 0; rank < RANKS_MAX; rank++)
         record->resumed[rank] = -2;
     ranks_run(run.ranks, train, &run, 60, &result);
@@ -117,6 +118,8 @@ static void expect_success(struct run run, const char *pipelines)
 #define UNLIKE                                                                                     \
     PIPELINE(2, 3, STAGE(0, 2, "", WORKER(0, 2)) "," STAGE(2, 6, "", WORKER(1, 2)))                \
     "," PIPELINE(1, 2, STAGE(0, 6, "", WORKER(2, 1)))
+#define TWINS                                                                                      \
+    PIPELINE(4, 1, STAGE(0, 6, "", WORKER(0, 4))) "," PIPELINE(4, 1, STAGE(0, 6, "", WORKER(1, 4)))
 #define CHAIN                                                                                      \
     PIPELINE(2, 4,                                                                                 \
              STAGE(0, 3, "", WORKER(1, 2)) "," STAGE(                                              \
@@ -170,22 +173,29 @@ static void any_plan_goes_on_from_any_others_checkpoint(void **state)
     static const struct {
         const char *pipelines;
         int ranks;
-    } plans[] = {{UNLIKE, 3}, {CHAIN, 5}, {ONE_RANK, 1}};
-    for (int p = 0; p < 3; p++) {
+        bool sharded;
+    } plans[] = {{UNLIKE, 3, false},
+                 {CHAIN, 5, false},
+                 {TWINS, 2, true},
+                 {UNLIKE, 3, true},
+                 {ONE_RANK, 1, false}};
+    enum { PLANS = sizeof(plans) / sizeof(plans[0]) };
+    for (int p = 0; p < PLANS; p++) {
         const int first = 3 * p;
         expect_success((struct run){.ranks = plans[p].ranks,
                                     .first = first,
                                     .end = first + 3,
                                     .every = 3,
                                     .resume = ETH_HPP_RESUME_AUTO,
-                                    .stop_rank = -1},
+                                    .stop_rank = -1,
+                                    .sharded = plans[p].sharded},
                        plans[p].pipelines);
         assert_int_equal(record->resumed[0], p == 0 ? -1 : first);
         if (p > 0)
             assert_int_equal(record->next_sample[0], first * TINY_GLOBAL_BATCH);
         expect_losses(plans[p].ranks, first, first + 3);
     }
-    in_folder("test \"$(ls | tr '\\n' ' ')\" = 'step-000000006 step-000000009 '");
+    in_folder("test \"$(ls | tr '\\n' ' ')\" = 'step-000000012 step-000000015 '");
 }
 
 static void a_wish_to_stop_reaches_all_ranks_in_the_same_step(void **state)

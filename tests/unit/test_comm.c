@@ -143,6 +143,35 @@ struct sum_case {
     size_t elements;
 };
 
+/* A reduce-scatter leaves the whole sum's bits in each member's share, and an all-gather brings all
+ * shares to all, whatever was in the rest. */
+static void check_halves(struct eth_hpp_comm *comm, struct eth_hpp_group *group,
+                         const struct sum_case *c, int rank, const float *whole)
+{
+    struct eth_hpp_request *request;
+    const size_t n = c->elements;
+    int position = 0;
+    float *data = malloc(sizeof(float) * (n + 1));
+    while (c->ranks[position] != rank)
+        position++;
+    const size_t begin = eth_hpp_comm_share(n, c->count, position);
+    const size_t end = eth_hpp_comm_share(n, c->count, position + 1);
+    for (size_t i = 0; i < n; i++)
+        data[i] = addend(i, rank);
+    RANK_CHECK(eth_hpp_comm_group_sum(group, data, n, ETH_HPP_SUM_SCATTER, &request, NULL) ==
+               ETH_HPP_OK);
+    finish(comm, request);
+    RANK_CHECK(memcmp(data + begin, whole + begin, sizeof(float) * (end - begin)) == 0);
+    for (size_t i = 0; i < n; i++)
+        if (i < begin || i >= end)
+            data[i] = NAN;
+    RANK_CHECK(eth_hpp_comm_group_sum(group, data, n, ETH_HPP_SUM_GATHER, &request, NULL) ==
+               ETH_HPP_OK);
+    finish(comm, request);
+    RANK_CHECK(memcmp(data, whole, sizeof(float) * n) == 0);
+    free(data);
+}
+
 /* Sums among the members; then the bits are compared through a MAX of both halves of a checksum and
  * of its negative. */
 static int sum(struct eth_hpp_bootstrap *bootstrap, void *user)
@@ -161,7 +190,8 @@ static int sum(struct eth_hpp_bootstrap *bootstrap, void *user)
             data[i] = addend(i, rank);
         RANK_CHECK(eth_hpp_comm_group_open(comm, c->ranks, c->count, 9, &group, NULL) ==
                    ETH_HPP_OK);
-        RANK_CHECK(eth_hpp_comm_group_sum(group, data, c->elements, &request, NULL) == ETH_HPP_OK);
+        RANK_CHECK(eth_hpp_comm_group_sum(group, data, c->elements, ETH_HPP_SUM_WHOLE, &request,
+                                          NULL) == ETH_HPP_OK);
         finish(comm, request);
         for (size_t i = 0; i < c->elements; i++) {
             double exact = 0, size = 0;
@@ -180,6 +210,7 @@ static int sum(struct eth_hpp_bootstrap *bootstrap, void *user)
                                              NULL) == ETH_HPP_OK);
         finish(comm, request);
         RANK_CHECK(halves[0] == -halves[2] && halves[1] == -halves[3], "the bits differ");
+        check_halves(comm, group, c, rank, data);
         free(data);
     }
     eth_hpp_comm_close(comm);
@@ -218,8 +249,8 @@ static int overlapping(struct eth_hpp_bootstrap *bootstrap, void *user)
             data[g][s] = malloc(sizeof(float) * ELEMENTS);
             for (size_t i = 0; i < ELEMENTS; i++)
                 data[g][s][i] = (float)(s + g * 10 + rank);
-            RANK_CHECK(eth_hpp_comm_group_sum(groups[g], data[g][s], ELEMENTS, &requests[g][s],
-                                              NULL) == ETH_HPP_OK);
+            RANK_CHECK(eth_hpp_comm_group_sum(groups[g], data[g][s], ELEMENTS, ETH_HPP_SUM_WHOLE,
+                                              &requests[g][s], NULL) == ETH_HPP_OK);
         }
     }
     for (int g = 1; g >= 0; g--)
@@ -410,7 +441,8 @@ static int alone(struct eth_hpp_bootstrap *bootstrap, void *user)
     float sum[] = {1.5f};
     (void)user;
     RANK_CHECK(eth_hpp_comm_group_open(comm, ranks, 1, 0, &group, NULL) == ETH_HPP_OK);
-    RANK_CHECK(eth_hpp_comm_group_sum(group, sum, 1, &request, NULL) == ETH_HPP_OK);
+    RANK_CHECK(eth_hpp_comm_group_sum(group, sum, 1, ETH_HPP_SUM_WHOLE, &request, NULL) ==
+               ETH_HPP_OK);
     RANK_CHECK(eth_hpp_comm_test(comm, request));
     finish(comm, request);
     RANK_CHECK(sum[0] == 1.5f);

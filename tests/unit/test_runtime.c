@@ -35,6 +35,7 @@ struct run {
     double timeout_s;
     void (*disturb)(const struct eth_hpp_micro_batch *micro_batch, float *kept);
     bool silent_layers; /* the model does not call eth_hpp_layer_done */
+    bool sharded;       /* the optimizer */
     struct record *record;
 };
 
@@ -99,7 +100,7 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
 static void write_plan(struct run *run, const char *pipelines)
 {
     snprintf(run->plan_path, sizeof(run->plan_path), "test_runtime.%d.json", (int)getpid());
-    tiny_plan_write(run->plan_path, pipelines);
+    tiny_plan_write(run->plan_path, run->sharded ? "sharded" : "replicated", pipelines);
 }
 
 static void run_plan(struct run *run, const char *pipelines, struct ranks_result *result)
@@ -162,39 +163,57 @@ static void every_plan_gives_the_same_losses(void **state)
         const char *name;
         int ranks;
         const char *pipelines;
+        bool sharded;
     } plans[] = {
         {"two unlike pipelines", 3,
          PIPELINE(2, 3,
                   STAGE(0, 2, "", WORKER(0, 2)) "," STAGE(
-                      2, 6, "", WORKER(1, 2))) "," PIPELINE(1, 2, STAGE(0, 6, "", WORKER(2, 1)))},
+                      2, 6, "", WORKER(1, 2))) "," PIPELINE(1, 2, STAGE(0, 6, "", WORKER(2, 1))),
+         .sharded = false},
         {"a mixed stage", 3,
-         PIPELINE(
-             4, 2,
-             STAGE(0, 3, "", WORKER(0, 3) "," WORKER(1, 1)) "," STAGE(3, 6, "", WORKER(2, 4)))},
+         PIPELINE(4, 2,
+                  STAGE(0, 3, "", WORKER(0, 3) "," WORKER(1, 1)) "," STAGE(3, 6, "", WORKER(2, 4))),
+         .sharded = false},
         {"mixed stages that cut a micro-batch differently, and an idle rank", 5,
          PIPELINE(4, 2,
                   STAGE(0, 3, "", WORKER(0, 3) "," WORKER(1, 1)) "," STAGE(
-                      3, 6, "", WORKER(4, 2) "," WORKER(2, 2)))},
+                      3, 6, "", WORKER(4, 2) "," WORKER(2, 2))),
+         .sharded = false},
         {"one deep pipeline", 4,
          PIPELINE(2, 4,
                   STAGE(0, 1, "", WORKER(0, 2)) "," STAGE(1, 3, "", WORKER(1, 2)) "," STAGE(
-                      3, 5, "", WORKER(2, 2)) "," STAGE(5, 6, "", WORKER(3, 2)))},
+                      3, 5, "", WORKER(2, 2)) "," STAGE(5, 6, "", WORKER(3, 2))),
+         .sharded = false},
         {"all micro-batches in flight", 3,
          PIPELINE(1, 8,
                   STAGE(0, 2, ",\"in_flight\":8", WORKER(0, 1)) "," STAGE(
                       2, 4, ",\"in_flight\":8", WORKER(1, 1)) "," STAGE(4, 6, ",\"in_flight\":8",
-                                                                        WORKER(2, 1)))},
+                                                                        WORKER(2, 1))),
+         .sharded = false},
         {"fewer micro-batches than stages", 4,
          PIPELINE(8, 1,
                   STAGE(0, 1, "", WORKER(0, 8)) "," STAGE(1, 3, "", WORKER(1, 8)) "," STAGE(
-                      3, 5, "", WORKER(2, 8)) "," STAGE(5, 6, "", WORKER(3, 8)))},
+                      3, 5, "", WORKER(2, 8)) "," STAGE(5, 6, "", WORKER(3, 8))),
+         .sharded = false},
         {"recompute", 3,
-         PIPELINE(
-             2, 3,
-             STAGE(0, 2, ",\"recompute\":true", WORKER(0, 2)) "," STAGE(
-                 2, 6, ",\"recompute\":true",
-                 WORKER(1, 2))) "," PIPELINE(2, 1,
-                                             STAGE(0, 6, ",\"recompute\":true", WORKER(2, 2)))},
+         PIPELINE(2, 3,
+                  STAGE(0, 2, ",\"recompute\":true", WORKER(0, 2)) "," STAGE(
+                      2, 6, ",\"recompute\":true",
+                      WORKER(1, 2))) "," PIPELINE(2, 1,
+                                                  STAGE(0, 6, ",\"recompute\":true", WORKER(2, 2))),
+         .sharded = false},
+        {"two unlike pipelines, sharded", 3,
+         PIPELINE(2, 3,
+                  STAGE(0, 2, "", WORKER(0, 2)) "," STAGE(
+                      2, 6, "", WORKER(1, 2))) "," PIPELINE(1, 2, STAGE(0, 6, "", WORKER(2, 1))),
+         .sharded = true},
+        {"mixed stages beside a whole model, sharded", 5,
+         PIPELINE(3, 2,
+                  STAGE(0, 3, "", WORKER(0, 2) "," WORKER(1, 1)) "," STAGE(
+                      3, 6, "", WORKER(4, 1) "," WORKER(2, 2))) "," PIPELINE(2, 1,
+                                                                             STAGE(0, 6, "",
+                                                                                   WORKER(3, 2))),
+         .sharded = true},
     };
     struct run reference = {.ranks = 1};
     struct ranks_result result;
@@ -204,7 +223,8 @@ static void every_plan_gives_the_same_losses(void **state)
     assert_true(reference.record->loss[0][STEPS - 1] < 0.9 * reference.record->loss[0][0]);
     assert_true(reference.record->norm[0][0] > optimizer.clip_norm); /* clipping is at work */
     for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) {
-        struct run run = {.ranks = plans[i].ranks, .silent_layers = i == 1};
+        struct run run = {
+            .ranks = plans[i].ranks, .silent_layers = i == 1, .sharded = plans[i].sharded};
         run_plan(&run, plans[i].pipelines, &result);
         for (int rank = 0; rank < run.ranks; rank++)
             if (result.exit_code[rank] != 0)
@@ -400,7 +420,6 @@ static void plans_beyond_the_runtime_are_refused_with_the_reason(void **state)
         const char *change, *to, *message;
     } cases[] = {
         {"fp32", "bf16", "dtype is bf16"},
-        {"replicated", "sharded", "optimizer is sharded"},
         {"\"tensor_parallel\":1,\"workers\":[{\"node\":\"n\",\"gpus\":[0],\"ranks\":[0]",
          "\"tensor_parallel\":2,\"workers\":[{\"node\":\"n\",\"gpus\":[0,1],\"ranks\":[0,1]",
          "pipelines[0].stages[0] has tensor_parallel 2"},

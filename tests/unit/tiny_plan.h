@@ -18,8 +18,8 @@ enum { TINY_GLOBAL_BATCH = 8 };
     "{\"micro_batch\":" #micro_batch ",\"micro_batches\":" #micro_batches ",\"stages\":[" stages   \
     "]}"
 
-/* A plan file; the rest, the tied block too, is filled in. */
-static inline void tiny_plan_write(const char *path, const char *pipelines)
+/* A plan file; the rest, the tied block too, is filled in. `optimizer`: replicated or sharded. */
+static inline void tiny_plan_write(const char *path, const char *optimizer, const char *pipelines)
 {
     char text[4096];
     struct eth_hpp_error err = {0};
@@ -35,8 +35,8 @@ static inline void tiny_plan_write(const char *path, const char *pipelines)
     snprintf(text, sizeof(text),
              "{\"format\":\"eth-hpp-plan\",\"version\":1,\"model\":{\"name\":\"tiny\","
              "\"layers\":%d,\"sequence_length\":%d},\"global_batch\":%d,\"schedule\":\"1f1b\","
-             "\"dtype\":\"fp32\",\"optimizer\":\"replicated\",\"pipelines\":[%s]}",
-             TINY_LAYERS, TINY_SEQUENCE, TINY_GLOBAL_BATCH, pipelines);
+             "\"dtype\":\"fp32\",\"optimizer\":\"%s\",\"pipelines\":[%s]}",
+             TINY_LAYERS, TINY_SEQUENCE, TINY_GLOBAL_BATCH, optimizer, pipelines);
     if (eth_hpp_plan_parse("test", text, strlen(text), &plan, &err) != ETH_HPP_OK ||
         eth_hpp_plan_make_blocks(&plan, &profile, &err) != ETH_HPP_OK ||
         eth_hpp_plan_save(&plan, path, &err) != ETH_HPP_OK)

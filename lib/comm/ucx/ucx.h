@@ -135,6 +135,7 @@ void eth_hpp_ucx_group_finish(struct eth_hpp_ucx_group *group, ucs_status_t stat
 bool eth_hpp_ucx_groups_poll(struct eth_hpp_ucx *ucx);
 
 enum eth_hpp_status eth_hpp_ucx_group_sum(void *group, float *data, size_t count,
+                                          enum eth_hpp_sum_half halves,
                                           struct eth_hpp_request **request,
                                           struct eth_hpp_error *err);
 enum eth_hpp_status eth_hpp_ucx_group_reduce(void *group, double *values, int count,

@@ -5,8 +5,10 @@
  * next.
  *
  * All segments of all steps are counted through as units: unit u belongs to step u / segments. In
- * step s position p sends chunk p - s and receives chunk p - s - 1 (modulo k), so unit u sends what
- * unit u - segments has received, and the data themselves give the order.
+ * step s position p sends chunk p - s - 1 and receives chunk p - s - 2 (modulo k), so unit u sends
+ * what unit u - segments has received, and the data themselves give the order. The first half ends
+ * with chunk p, its share, summed on position p: reduce-scatter is that half alone, all-gather the
+ * other.
  */
 #include <stdlib.h>
 
@@ -46,7 +48,8 @@ static struct span unit_span(const struct sum *sum, size_t unit, int chunk_at_st
     size_t k = (size_t)sum->group->count;
     size_t step = unit / sum->segments, segment = unit % sum->segments;
     size_t chunk = ((size_t)chunk_at_start + 2 * k - step % k) % k;
-    size_t start = sum->count * chunk / k, end = sum->count * (chunk + 1) / k;
+    size_t start = eth_hpp_comm_share(sum->count, (int)k, (int)chunk);
+    size_t end = eth_hpp_comm_share(sum->count, (int)k, (int)chunk + 1);
     size_t from = start + segment * SEGMENT;
     if (from >= end)
         return (struct span){sum->data, 0};
@@ -55,12 +58,12 @@ static struct span unit_span(const struct sum *sum, size_t unit, int chunk_at_st
 
 static struct span send_span(const struct sum *sum, size_t unit)
 {
-    return unit_span(sum, unit, sum->group->position);
+    return unit_span(sum, unit, sum->group->position - 1 + sum->group->count);
 }
 
 static struct span receive_span(const struct sum *sum, size_t unit)
 {
-    return unit_span(sum, unit, sum->group->position - 1 + sum->group->count);
+    return unit_span(sum, unit, sum->group->position - 2 + sum->group->count);
 }
 
 static int neighbour(const struct sum *sum, int distance)
@@ -169,6 +172,7 @@ static void sum_release(struct eth_hpp_request *request)
 }
 
 enum eth_hpp_status eth_hpp_ucx_group_sum(void *group, float *data, size_t count,
+                                          enum eth_hpp_sum_half halves,
                                           struct eth_hpp_request **request,
                                           struct eth_hpp_error *err)
 {
@@ -188,7 +192,9 @@ enum eth_hpp_status eth_hpp_ucx_group_sum(void *group, float *data, size_t count
     sum->count = count;
     sum->segments = (largest + SEGMENT - 1) / SEGMENT;
     sum->reduce_units = (k - 1) * sum->segments;
-    sum->units = 2 * sum->reduce_units;
+    sum->units = (halves & ETH_HPP_SUM_GATHER) ? 2 * sum->reduce_units : sum->reduce_units;
+    if (!(halves & ETH_HPP_SUM_SCATTER)) /* the first half counts as done */
+        sum->sends = sum->sends_done = sum->receives = sum->receives_done = sum->reduce_units;
     for (int i = 0; i < WINDOW; i++) {
         sum->send[i].message.done = sum->receive[i].message.done = landed;
         sum->send[i].sum = sum->receive[i].sum = sum;
