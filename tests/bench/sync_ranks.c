@@ -55,7 +55,7 @@ static struct eth_hpp_request *start(struct eth_hpp_group *group, float *data, s
 {
     struct eth_hpp_error err;
     struct eth_hpp_request *request;
-    check(eth_hpp_comm_group_sum(group, data, count, &request, &err), &err);
+    check(eth_hpp_comm_group_sum(group, data, count, ETH_HPP_SUM_WHOLE, &request, &err), &err);
     return request;
 }
 
