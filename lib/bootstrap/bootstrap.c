@@ -19,6 +19,7 @@
  * they have left, any other one speaks after that. */
 #define STAY_S        2.0
 #define FIRST_STAYS_S 3.0
+#define NEWS_S        1.0
 enum { CLOSE_S = 1 };
 
 struct used_key {
@@ -298,6 +299,13 @@ void eth_hpp_bootstrap_fail(struct eth_hpp_bootstrap *bootstrap, const struct et
 {
     const int exit_code = eth_hpp_error_exit_code(error->status);
     const struct eth_hpp_bootstrap_place *place = &bootstrap->place;
+    if (error->status == ETH_HPP_ERR_PEER) {
+        /* Mostly the death of another rank, for which the step is being ended with its own line. */
+        eth_hpp_step_end_listen();
+        eth_hpp_step_end_pause(NEWS_S, true);
+        if (eth_hpp_step_end_heard())
+            _exit(exit_code);
+    }
     if (error->status != ETH_HPP_ERR_TIMEOUT) {
         eth_hpp_log_error("rank %d on %s: %s", place->rank, place->host, error->text);
         eth_hpp_bootstrap_abort(bootstrap, exit_code, error->text);

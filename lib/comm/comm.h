@@ -104,7 +104,8 @@ static inline size_t eth_hpp_comm_share(size_t count, int members, int position)
     return count * (size_t)position / (size_t)members;
 }
 /* The same for a few doubles (1..ETH_HPP_REDUCE_MAX_VALUES) in host memory (loss, norm, flags); the
- * same bits on every member. A NaN on one member is a NaN on all. */
+ * same bits on every member. A NaN on one member is a NaN on all. Values are read here and written
+ * by a wait that succeeds, never else. */
 enum eth_hpp_status eth_hpp_comm_group_reduce(struct eth_hpp_group *group, double *values,
                                               int count, enum eth_hpp_reduction reduction,
                                               struct eth_hpp_request **request,
@@ -113,7 +114,8 @@ enum eth_hpp_status eth_hpp_comm_group_reduce(struct eth_hpp_group *group, doubl
 /* Done without waiting? */
 bool eth_hpp_comm_test(struct eth_hpp_comm *comm, struct eth_hpp_request *request);
 /* Waits (asleep, not spinning) until done, then frees the request. Errors: TIMEOUT, PEER; the text
- * names the peer. After an error the memory of the request may be written until the comm is closed.
+ * names the peer. After an error the memory of a transfer or a sum may be written, or read, until
+ * the comm is closed: it must outlive that.
  */
 enum eth_hpp_status eth_hpp_comm_wait(struct eth_hpp_comm *comm, struct eth_hpp_request *request,
                                       double timeout_s, struct eth_hpp_error *err);

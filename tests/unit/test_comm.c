@@ -300,6 +300,40 @@ static void reductions_sum_take_the_largest_and_keep_a_nan(void **state)
 
 /* ---- failures ---- */
 
+/* A wait that fails leaves the values alone, on the stack of a function that is over by then, also
+ * when the other rank comes late. */
+static int reduce_late(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    struct eth_hpp_comm *comm = open_comm(bootstrap);
+    const int both[] = {0, 1}, rank = eth_hpp_bootstrap_get_place(bootstrap)->rank;
+    struct eth_hpp_group *group;
+    struct eth_hpp_request *request;
+    double value = 1 + rank;
+    (void)user;
+    RANK_CHECK(eth_hpp_comm_group_open(comm, both, 2, 9, &group, NULL) == ETH_HPP_OK);
+    if (rank == 1)
+        usleep(500000);
+    RANK_CHECK(eth_hpp_comm_group_reduce(group, &value, 1, ETH_HPP_REDUCE_SUM, &request, NULL) ==
+               ETH_HPP_OK);
+    if (rank == 0) {
+        RANK_CHECK(eth_hpp_comm_wait(comm, request, 0.1, NULL) == ETH_HPP_ERR_TIMEOUT);
+        usleep(800000);
+        RANK_CHECK(value == 1);
+    } else {
+        finish(comm, request);
+        RANK_CHECK(value == 3);
+    }
+    eth_hpp_comm_close(comm);
+    eth_hpp_bootstrap_close(bootstrap);
+    return 0;
+}
+
+static void a_reduction_that_is_given_up_leaves_its_values_alone(void **state)
+{
+    (void)state;
+    expect_success(2, reduce_late, NULL);
+}
+
 /* As a program does it: an error ends the job. */
 static void end_of(struct eth_hpp_comm *comm, const struct eth_hpp_error *err)
 {
@@ -466,6 +500,7 @@ int main(void)
         cmocka_unit_test(sums_have_the_same_bits_on_all_members),
         cmocka_unit_test(sums_of_several_groups_run_beside_each_other),
         cmocka_unit_test(reductions_sum_take_the_largest_and_keep_a_nan),
+        cmocka_unit_test(a_reduction_that_is_given_up_leaves_its_values_alone),
         cmocka_unit_test(a_message_of_another_size_is_an_error),
         cmocka_unit_test(a_killed_rank_ends_all_others_with_one_line),
         cmocka_unit_test(a_deadline_names_the_peer_and_ends_the_one_that_hangs),

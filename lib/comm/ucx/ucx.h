@@ -91,6 +91,7 @@ struct eth_hpp_request {
     const char *what;                                 /* for messages: "a send to", "a sum with" */
     void (*start)(struct eth_hpp_request *request);   /* by the component's thread */
     void (*advance)(struct eth_hpp_request *request); /* of a group's operation */
+    void (*deliver)(struct eth_hpp_request *request); /* by a wait that succeeds; NULL: nothing */
     void (*release)(struct eth_hpp_request *request); /* frees it */
     atomic_int waits_for;                             /* the rank that is to act next, or -1 */
     bool done;

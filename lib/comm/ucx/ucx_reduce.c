@@ -16,7 +16,8 @@ struct exchange {
 struct reduce {
     struct eth_hpp_request base;
     struct eth_hpp_ucx_group *group;
-    double *values;
+    double *result; /* the program's: not touched before its wait has succeeded */
+    double *values; /* this rank's, then everybody's */
     int count;
     enum eth_hpp_reduction reduction;
     enum { WAITING, GATHERING, SPREADING } phase;
@@ -124,6 +125,12 @@ static void reduce_start(struct eth_hpp_request *request)
     eth_hpp_ucx_group_enqueue(((struct reduce *)request)->group, request);
 }
 
+static void reduce_deliver(struct eth_hpp_request *request)
+{
+    struct reduce *reduce = (struct reduce *)request;
+    memcpy(reduce->result, reduce->values, sizeof(*reduce->values) * (size_t)reduce->count);
+}
+
 static void reduce_release(struct eth_hpp_request *request)
 {
     free(((struct reduce *)request)->gathered);
@@ -140,15 +147,18 @@ enum eth_hpp_status eth_hpp_ucx_group_reduce(void *group, double *values, int co
     struct reduce *reduce = calloc(1, sizeof(*reduce) + slots * sizeof(reduce->exchanges[0]));
     if (reduce == NULL)
         goto no_memory;
-    reduce->gathered = calloc(slots * (size_t)count, sizeof(*values));
+    reduce->gathered = calloc((slots + 1) * (size_t)count, sizeof(*values));
     if (reduce->gathered == NULL)
         goto no_memory;
+    reduce->result = values;
+    reduce->values = reduce->gathered + slots * (size_t)count;
+    memcpy(reduce->values, values, sizeof(*values) * (size_t)count);
     reduce->base.what = "a reduction with";
     reduce->base.start = reduce_start;
     reduce->base.advance = reduce_advance;
+    reduce->base.deliver = reduce_deliver;
     reduce->base.release = reduce_release;
     reduce->group = g;
-    reduce->values = values;
     reduce->count = count;
     reduce->reduction = reduction;
     for (size_t i = 0; i < slots; i++) {

@@ -98,6 +98,8 @@ enum eth_hpp_status eth_hpp_ucx_wait(struct eth_hpp_request *request, double tim
             eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "%s rank %d failed: %s", request->what,
                               atomic_load(&request->waits_for), ucs_status_string(request->status));
     pthread_mutex_unlock(&ucx->mutex);
+    if (status == ETH_HPP_OK && request->deliver != NULL)
+        request->deliver(request);
     if (status == ETH_HPP_OK)
         request->release(request);
     return status; /* what failed is freed by the close, when UCX has let go of it */
