@@ -153,6 +153,7 @@ struct run {
     struct eth_hpp_progress *progress;
     struct eth_hpp_saver saver;
     struct eth_hpp_checkpoint resumed; /* step -1: a new training */
+    double *peak_bytes;                /* [world_size] of the ranks' arenas */
     bool shows;                        /* the one rank that prints */
     bool stopped;                      /* a signal asked for the end */
 };
@@ -325,7 +326,9 @@ static enum eth_hpp_status open_progress(struct run *run, struct eth_hpp_error *
         .first = run->resumed.step > 0 ? run->resumed.step : 0,
         .steps = (int64_t)eth_hpp_option_number(run->set, STEPS),
         .every = (int64_t)eth_hpp_option_number(run->set, LOG_EVERY),
-        .metrics_path = eth_hpp_option_text(run->set, METRICS)};
+        .metrics_path = eth_hpp_option_text(run->set, METRICS),
+        .peak_bytes = run->peak_bytes,
+        .ranks = eth_hpp_get_assignment(run->context)->world_size};
     return eth_hpp_progress_open(&run->plan, &showing, &run->progress, err);
 }
 
@@ -368,7 +371,13 @@ static enum eth_hpp_status train_steps(struct run *run, struct eth_hpp_error *er
 
 static enum eth_hpp_status train_rank(struct run *run, struct eth_hpp_error *err)
 {
+    const int ranks = eth_hpp_get_assignment(run->context)->world_size;
     enum eth_hpp_status status = open_checkpoints(run, err);
+    run->peak_bytes = calloc((size_t)ranks, sizeof(double));
+    if (status == ETH_HPP_OK && run->peak_bytes == NULL)
+        status = eth_hpp_error_memory(err, "the ranks' figures");
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_get_peaks(run->context, run->peak_bytes, err);
     if (status == ETH_HPP_OK && run->shows)
         status = open_progress(run, err);
     return status == ETH_HPP_OK ? train_steps(run, err) : status;
@@ -380,6 +389,7 @@ static void close_run(struct run *run)
     eth_hpp_finalize(run->context);
     eth_hpp_progress_close(run->progress);
     eth_hpp_data_close(run->data);
+    free(run->peak_bytes);
     eth_hpp_plan_free(&run->plan);
 }
 

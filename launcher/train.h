@@ -25,12 +25,14 @@ struct eth_hpp_progress_options {
     int64_t first, steps;     /* the first step of this run, and the steps of the whole training */
     int64_t every;            /* lines are this many steps apart */
     const char *metrics_path; /* NULL: none */
+    const double *peak_bytes; /* [ranks] of the ranks' arenas, for the first line of metrics */
+    int ranks;                /* 0: not known */
 };
 
 /* Shows steps on standard output: a bar on a terminal, else lines; and writes a line of JSON a step
  * to the metrics file. A run that goes on at step `first` keeps the file's lines of the steps
- * before it. The plan must outlive it; options are copied, the path is not. Errors: INPUT, IO,
- * MEMORY. */
+ * before it. The plan must outlive it; options are copied, path and figures are not. Errors: INPUT,
+ * IO, MEMORY. */
 enum eth_hpp_status eth_hpp_progress_open(const struct eth_hpp_plan *plan,
                                           const struct eth_hpp_progress_options *options,
                                           struct eth_hpp_progress **progress,

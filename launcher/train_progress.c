@@ -124,6 +124,26 @@ static void put_number(struct json_object **line, const char *key, double value)
     eth_hpp_json_put(line, key, eth_hpp_json_new_number(value));
 }
 
+/* What each rank's arena holds, against what the plan has foreseen. */
+static void put_memory(struct json_object **line, const struct eth_hpp_progress *p)
+{
+    const struct eth_hpp_predicted *predicted = &p->plan->predicted;
+    struct json_object *ranks = json_object_new_array();
+    for (int i = 0; i < predicted->rank_count; i++) {
+        const int rank = predicted->ranks[i].rank;
+        struct json_object *entry = json_object_new_object();
+        if (rank >= 0 && rank < p->options.ranks) {
+            put_number(&entry, "rank", rank);
+            put_number(&entry, "peak_bytes", p->options.peak_bytes[rank]);
+            put_number(&entry, "predicted_bytes", predicted->ranks[i].peak_memory_bytes);
+            eth_hpp_json_append(&ranks, entry);
+        } else {
+            json_object_put(entry);
+        }
+    }
+    eth_hpp_json_put(line, "ranks", ranks);
+}
+
 static enum eth_hpp_status write_metrics(struct eth_hpp_progress *p,
                                          const struct eth_hpp_metrics *m, double learning_rate,
                                          struct eth_hpp_error *err)
@@ -142,6 +162,8 @@ static enum eth_hpp_status write_metrics(struct eth_hpp_progress *p,
     put_number(&line, "sync_exposed_s", m->sync_exposed_s);
     put_number(&line, "optimizer_s", m->optimizer_s);
     put_number(&line, "peak_bytes", (double)m->peak_bytes);
+    if (p->done == 1 && p->options.ranks > 0)
+        put_memory(&line, p);
     eth_hpp_json_put(&line, "emulated", json_object_new_boolean(p->plan->emulated));
     if (line == NULL)
         return eth_hpp_error_memory(err, "the metrics");

@@ -222,6 +222,11 @@ ETH_HPP_API enum eth_hpp_status eth_hpp_step(struct eth_hpp_context *context,
                                              struct eth_hpp_metrics *metrics,
                                              struct eth_hpp_error *err);
 
+/* What each rank's arena holds: world_size figures, 0 for a rank that is idle. All of it is taken
+ * before the first step. Collective over the ranks that are not idle. Errors: PEER, TIMEOUT. */
+ETH_HPP_API enum eth_hpp_status eth_hpp_get_peaks(struct eth_hpp_context *context, double *bytes,
+                                                  struct eth_hpp_error *err);
+
 /* Asks for the end of the training: metrics.stop tells all ranks after the step that runs. For
  * signal handlers. */
 ETH_HPP_API void eth_hpp_request_stop(struct eth_hpp_context *context);

@@ -2,7 +2,7 @@
 
 #include "model/gpt_memory.h"
 
-enum { HAND_OVER_BUFFERS = 1 + 2 * ETH_HPP_SEND_BUFFERS + ETH_HPP_GRADIENT_BUFFERS };
+#define TOKEN_BYTES 4.0
 
 static const char *const family_names[] = {
     [ETH_HPP_GPT2] = "gpt2",   [ETH_HPP_LLAMA] = "llama", [ETH_HPP_MISTRAL] = "mistral",
@@ -140,11 +140,28 @@ double eth_hpp_model_saved_bytes(const struct eth_hpp_model *model, enum eth_hpp
                                  int sequence, enum eth_hpp_dtype dtype)
 {
     struct eth_hpp_gpt_shape shape = gpt_shape(model, sequence, dtype);
-    if (kind != ETH_HPP_KIND_DECODER || !is_gated(model))
-        return (double)eth_hpp_gpt_saved_bytes(&shape, (enum eth_hpp_gpt_kind)kind);
+    if (kind != ETH_HPP_KIND_DECODER)
+        return (double)eth_hpp_gpt_saved_bytes(&shape, (enum eth_hpp_gpt_kind)kind) +
+               TOKEN_BYTES * sequence;
+    if (!is_gated(model))
+        return (double)eth_hpp_gpt_saved_bytes(&shape, ETH_HPP_GPT_DECODER);
     double values =
         2.0 * model->hidden + 2 * query_size(model) + key_value_size(model) + 2.0 * model->inner;
     return sequence * (values * eth_hpp_dtype_bytes(dtype) + 4.0 * (model->heads + 2));
+}
+
+/* How many vectors a token the hand-overs take: gradients to send and an input received ahead on
+ * the side of the layer before; activations to send and gradients received on the other. One more
+ * is for what no formula of a layer has: sums, and the tokens kept beside recomputed activations.
+ */
+static int hand_over_buffers(enum eth_hpp_kind kind)
+{
+    int buffers = 1;
+    if (kind != ETH_HPP_KIND_EMBEDDING)
+        buffers += ETH_HPP_SEND_BUFFERS + 1;
+    if (kind != ETH_HPP_KIND_HEAD)
+        buffers += ETH_HPP_SEND_BUFFERS + ETH_HPP_GRADIENT_BUFFERS;
+    return buffers;
 }
 
 double eth_hpp_model_workspace_bytes(const struct eth_hpp_model *model, enum eth_hpp_kind kind,
@@ -153,5 +170,5 @@ double eth_hpp_model_workspace_bytes(const struct eth_hpp_model *model, enum eth
     struct eth_hpp_gpt_shape shape = gpt_shape(model, sequence, dtype);
     double unit = (double)sequence * model->hidden * eth_hpp_dtype_bytes(dtype);
     return (double)eth_hpp_gpt_workspace_bytes(&shape, (enum eth_hpp_gpt_kind)kind) +
-           HAND_OVER_BUFFERS * unit;
+           hand_over_buffers(kind) * unit;
 }

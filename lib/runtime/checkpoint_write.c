@@ -37,20 +37,17 @@ static enum eth_hpp_status number_files(struct eth_hpp_context *context,
                                         struct eth_hpp_checkpointer *checkpointer,
                                         struct eth_hpp_error *err)
 {
-    enum eth_hpp_status status = ETH_HPP_OK;
-    const int rank = context->job.rank;
-    for (int first = 0; status == ETH_HPP_OK && first < context->job.size;
-         first += ETH_HPP_REDUCE_MAX_VALUES) {
-        double writes[ETH_HPP_REDUCE_MAX_VALUES] = {0};
-        if (rank >= first && rank < first + ETH_HPP_REDUCE_MAX_VALUES)
-            writes[rank - first] = checkpointer->tensor_count + checkpointer->state_count > 0;
-        status = eth_hpp_reduce_max(context, writes, ETH_HPP_REDUCE_MAX_VALUES, err);
-        for (int i = 0; status == ETH_HPP_OK && i < ETH_HPP_REDUCE_MAX_VALUES; i++) {
-            checkpointer->count += writes[i] > 0;
-            if (first + i == rank && writes[i] > 0)
-                checkpointer->number = checkpointer->count;
-        }
+    const bool any = checkpointer->tensor_count + checkpointer->state_count > 0;
+    double *writes = malloc(sizeof(*writes) * (size_t)context->job.size);
+    if (writes == NULL)
+        return eth_hpp_error_memory(err, "the checkpoint's files");
+    enum eth_hpp_status status = eth_hpp_exchange_number(context, any, writes, err);
+    for (int rank = 0; status == ETH_HPP_OK && rank < context->job.size; rank++) {
+        checkpointer->count += writes[rank] > 0;
+        if (rank == context->job.rank && any)
+            checkpointer->number = checkpointer->count;
     }
+    free(writes);
     return status;
 }
 

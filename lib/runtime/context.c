@@ -75,6 +75,28 @@ enum eth_hpp_status eth_hpp_reduce_max(struct eth_hpp_context *context, double *
     return status;
 }
 
+enum eth_hpp_status eth_hpp_exchange_number(struct eth_hpp_context *context, double own,
+                                            double *values, struct eth_hpp_error *err)
+{
+    enum eth_hpp_status status = ETH_HPP_OK;
+    const int size = context->job.size;
+    for (int rank = 0; rank < size; rank++)
+        values[rank] = rank == context->job.rank ? own : 0;
+    for (int first = 0; status == ETH_HPP_OK && first < size; first += ETH_HPP_REDUCE_MAX_VALUES) {
+        const int left = size - first;
+        status = eth_hpp_reduce_max(
+            context, values + first,
+            left < ETH_HPP_REDUCE_MAX_VALUES ? left : ETH_HPP_REDUCE_MAX_VALUES, err);
+    }
+    return status;
+}
+
+enum eth_hpp_status eth_hpp_get_peaks(struct eth_hpp_context *context, double *bytes,
+                                      struct eth_hpp_error *err)
+{
+    return eth_hpp_exchange_number(context, (double)context->arena.bytes, bytes, err);
+}
+
 void eth_hpp_request_stop(struct eth_hpp_context *context)
 {
     context->stop_asked = 1;

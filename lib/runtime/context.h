@@ -125,6 +125,9 @@ bool eth_hpp_is_lowest(const struct eth_hpp_context *context);
 /* The largest of each value over the ranks that are not idle; waits for it. */
 enum eth_hpp_status eth_hpp_reduce_max(struct eth_hpp_context *context, double *values, int count,
                                        struct eth_hpp_error *err);
+/* One number of each rank, not negative: values[job.size], 0 for idle ranks; waits for it. */
+enum eth_hpp_status eth_hpp_exchange_number(struct eth_hpp_context *context, double own,
+                                            double *values, struct eth_hpp_error *err);
 
 /* Another rank says why this one has to leave (leave.c). */
 void eth_hpp_leave_quietly(void);

@@ -41,12 +41,21 @@ same_losses_as_reference() { # NAME
 		END { print "largest relative difference " most + 0 " at step " at; exit !(most < 1e-4) }'
 }
 
+# Each computing rank's arena holds at most what the plan has foreseen, and at least four fifths of it (these emulated
+# devices have no reserve).
+memory_as_predicted() { # NAME
+	head -n 1 "$TEST_WORK/$1.jsonl" | grep -o '"rank":[^}]*' | tr -d '"a-z_:' | tr ',' ' ' | awk '
+		$3 > 0 { share = $2 / $3; printf "rank %d: %.3f of %d bytes\n", $1, share, $3; ranks++; if (share > 1 || share < 0.8) wrong = 1 }
+		END { exit wrong || ranks == 0 }'
+}
+
 # Trains under a plan on the eight GPUs.
 check_plan() { # NAME
 	"plan_$1" >"$TEST_WORK/$1.json"
 	train "$1" srun -N4 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix --eth-hpp=gpt2-tiny6 --eth-hpp-plan="$1.json" \
 		--eth-hpp-calibrate=no "$ETH_HPP_PREFIX/bin/eth-hpp"
 	same_losses_as_reference "$1"
+	memory_as_predicted "$1"
 }
 
 @test "the loss of one rank falls on real text" {
