@@ -163,10 +163,12 @@ struct eth_hpp_kernels {
     const struct eth_hpp_kernels_ops *ops;
     void *state;
     size_t value_bytes, sum_bytes;
+    void (*destroy)(struct eth_hpp_kernels *kernels);
 };
 
-/* Opens the kernels of a device kind: "cpu" (matrix products by OpenBLAS on $ETH_HPP_CPU_THREADS
- * threads, 1 if unset: many ranks share the cores). Freed with eth_hpp_kernels_destroy. Errors:
+/* Opens the kernels of a device kind: "cpu" (matrix products by oneDNN; on $ETH_HPP_CPU_THREADS
+ * threads, else $OMP_NUM_THREADS, else the cores that are this rank's own). What they compute does
+ * not depend on the number of threads. Freed with eth_hpp_kernels_destroy. Errors:
  * UNSUPPORTED (not built, or no such device), INPUT (a bad variable), MEMORY. */
 enum eth_hpp_status eth_hpp_kernels_create(const char *name, struct eth_hpp_kernels **kernels,
                                            struct eth_hpp_error *err);

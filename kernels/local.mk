@@ -9,27 +9,29 @@ kernels_cflags = $(AM_CFLAGS) -ffp-contract=off -fno-math-errno -fno-trapping-ma
 	-Wno-pass-failed
 libkernels_la_CFLAGS = $(kernels_cflags)
 
-if HAVE_OPENBLAS
+if HAVE_ONEDNN
 cpu_kernels = \
 	kernels/cpu/attention.c \
 	kernels/cpu/cpu.c kernels/cpu/cpu.h \
 	kernels/cpu/cross_entropy.c \
 	kernels/cpu/elementwise.c \
 	kernels/cpu/embedding.c \
+	kernels/cpu/gemm.c kernels/cpu/gemm.h \
 	kernels/cpu/initialise.c \
 	kernels/cpu/layernorm.c \
 	kernels/cpu/linear.c \
 	kernels/cpu/memory.c \
 	kernels/cpu/optimizer.c \
 	kernels/cpu/softmax.h
-libkernels_la_SOURCES += $(cpu_kernels)
-libkernels_la_CFLAGS += $(OPENBLAS_CFLAGS)
-libkernels_la_LIBADD = $(OPENBLAS_LIBS)
+libkernels_la_SOURCES += $(cpu_kernels) \
+	kernels/cpu/thread_count.c kernels/cpu/threads.c kernels/cpu/threads.h
+libkernels_la_CFLAGS += $(ONEDNN_CFLAGS)
+libkernels_la_LIBADD = $(ONEDNN_LIBS)
 
 # The same files over double, for the gradient checks of the unit tests.
 check_LTLIBRARIES += libkernels64.la
 libkernels64_la_SOURCES = $(cpu_kernels)
 libkernels64_la_CPPFLAGS = $(AM_CPPFLAGS) -DETH_HPP_CPU_FLOAT64
-libkernels64_la_CFLAGS = $(kernels_cflags) $(OPENBLAS_CFLAGS)
-libkernels64_la_LIBADD = $(OPENBLAS_LIBS)
+libkernels64_la_CFLAGS = $(kernels_cflags) $(ONEDNN_CFLAGS)
+libkernels64_la_LIBADD = $(ONEDNN_LIBS)
 endif

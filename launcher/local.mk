@@ -29,7 +29,6 @@ liblauncher_la_SOURCES = \
 	launcher/train.c launcher/train.h \
 	launcher/train_checkpoint.c \
 	launcher/train_progress.c
-liblauncher_la_CFLAGS = $(AM_CFLAGS) $(OPENBLAS_CFLAGS)
 launcher_libs = liblauncher.la libmodels.la libruntime.la libkernels.la libcomm.la \
 	libbootstrap.la libplan.la libmodel.la libinventory.la libbase.la
 eth_hpp_SOURCES = launcher/main.c

@@ -86,12 +86,39 @@ AC_DEFUN([ETH_HPP_WITH_CUDA], [
     AS_IF([test $have_cuda = yes], [summary_cuda="found, but this version has no GPU module yet"])
 ])
 
-AC_DEFUN([ETH_HPP_WITH_BLAS], [
-    ETH_HPP_ARG_WITH([openblas], [OpenBLAS, for the CPU kernels])
-    ETH_HPP_PKG([OPENBLAS], [openblas], [openblas])
-    AS_IF([test $have_openblas = yes], [AC_DEFINE([HAVE_OPENBLAS], [1], [OpenBLAS is there])])
-    AM_CONDITIONAL([HAVE_OPENBLAS], [test $have_openblas = yes])
-    ETH_HPP_RESULT([openblas], [libopenblas-dev], [no CPU kernels: no training without a GPU])
+# oneDNN has no pkg-config file. The kernels also set how many threads the OpenMP runtime gives it.
+AC_DEFUN([ETH_HPP_WITH_ONEDNN], [
+    ETH_HPP_ARG_WITH([onednn], [oneDNN, for the CPU kernels])
+    have_onednn=no
+    ONEDNN_CFLAGS=
+    ONEDNN_LIBS=
+    AS_IF([test "$with_onednn" != no], [
+        AS_CASE([$with_onednn], [/*], [
+            ONEDNN_CFLAGS="-I$with_onednn/include"
+            ONEDNN_LIBS="-L$with_onednn/lib"])
+        eth_hpp_cppflags=$CPPFLAGS
+        eth_hpp_libs=$LIBS
+        CPPFLAGS="$CPPFLAGS $ONEDNN_CFLAGS"
+        LIBS="$ONEDNN_LIBS -ldnnl -lgomp $LIBS"
+        AS_IF([test "x$ONEDNN_CFLAGS" = x || test -e "$with_onednn/include/oneapi/dnnl/dnnl.h"], [
+            AC_MSG_CHECKING([for oneDNN and its OpenMP runtime])
+            AC_LINK_IFELSE([AC_LANG_PROGRAM([
+                #include <oneapi/dnnl/dnnl.h>
+                extern void omp_set_num_threads(int count);], [
+                float c;
+                omp_set_num_threads(1);
+                return dnnl_sgemm('N', 'N', 1, 1, 1, 1, &c, 1, &c, 1, 0, &c, 1) != dnnl_success;])],
+                [have_onednn=yes
+                 ONEDNN_LIBS="$ONEDNN_LIBS -ldnnl -lgomp"])
+            AC_MSG_RESULT([$have_onednn])])
+        CPPFLAGS=$eth_hpp_cppflags
+        LIBS=$eth_hpp_libs
+    ])
+    AC_SUBST([ONEDNN_CFLAGS])
+    AC_SUBST([ONEDNN_LIBS])
+    AS_IF([test $have_onednn = yes], [AC_DEFINE([HAVE_ONEDNN], [1], [oneDNN is there])])
+    AM_CONDITIONAL([HAVE_ONEDNN], [test $have_onednn = yes])
+    ETH_HPP_RESULT([onednn], [libdnnl-dev], [no CPU kernels: no training without a GPU])
 ])
 
 AC_DEFUN([ETH_HPP_WITH_CMOCKA], [
@@ -109,6 +136,6 @@ AC_DEFUN([ETH_HPP_SUMMARY], [
         ucx        $summary_ucx
         slurm      $summary_slurm
         cuda       $summary_cuda
-        openblas   $summary_openblas
+        onednn     $summary_onednn
         cmocka     $summary_cmocka])
 ])

@@ -1,6 +1,6 @@
 #include <math.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/softmax.h"
 
 /* Scores are made and used in tiles of this many queries and keys, on the stack. */
@@ -9,7 +9,7 @@ enum { TILE = 64 };
 /* One head of one sample: where its rows start, how far apart they are. */
 struct head {
     size_t sequence, size;
-    int qkv_stride, output_stride;
+    size_t qkv_stride, output_stride;
     real scale;
 };
 
@@ -23,8 +23,8 @@ static struct head head_of(const struct eth_hpp_attention *shape)
     const size_t width = shape->heads * shape->head_size;
     return (struct head){.sequence = shape->sequence,
                          .size = shape->head_size,
-                         .qkv_stride = (int)(3 * width),
-                         .output_stride = (int)width,
+                         .qkv_stride = 3 * width,
+                         .output_stride = width,
                          .scale = (real)(1 / sqrt((double)shape->head_size))};
 }
 
@@ -50,29 +50,63 @@ static size_t visible_keys(const struct tile *tile, size_t query)
 
 /* scores = scale x a b^T over the head's size, for rows of a and b */
 static void multiply_rows(const struct head *head, const struct tile *tile, real factor,
-                          const real *a, int a_stride, const real *b, int b_stride,
+                          const real *a, size_t a_stride, const real *b, size_t b_stride,
                           real scores[TILE][TILE])
 {
-    ETH_HPP_CPU_GEMM(CblasRowMajor, CblasNoTrans, CblasTrans, (int)tile->queries, (int)tile->keys,
-                     (int)head->size, factor, a, a_stride, b, b_stride, 0, &scores[0][0], TILE);
+    const struct eth_hpp_cpu_gemm product = {.m = tile->queries,
+                                             .n = tile->keys,
+                                             .k = head->size,
+
+                                             .b_transposed = true,
+                                             .factor = factor,
+                                             .kept = 0,
+                                             .a = a,
+                                             .b = b,
+                                             .a_stride = a_stride,
+                                             .b_stride = b_stride,
+                                             .c_stride = TILE,
+                                             .c = &scores[0][0]};
+    ETH_HPP_CPU(gemm)(&product);
 }
 
 /* rows = beta x rows + scores b: a sum over keys for each query */
 static void sum_over_keys(const struct head *head, const struct tile *tile, real scores[TILE][TILE],
-                          const real *b, int b_stride, real beta, real *rows, int rows_stride)
+                          const real *b, size_t b_stride, real beta, real *rows, size_t rows_stride)
 {
-    ETH_HPP_CPU_GEMM(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)tile->queries, (int)head->size,
-                     (int)tile->keys, 1, &scores[0][0], TILE, b, b_stride, beta, rows, rows_stride);
+    const struct eth_hpp_cpu_gemm product = {.m = tile->queries,
+                                             .n = head->size,
+                                             .k = tile->keys,
+
+                                             .factor = 1,
+                                             .kept = beta,
+                                             .a = &scores[0][0],
+                                             .b = b,
+                                             .a_stride = TILE,
+                                             .b_stride = b_stride,
+                                             .c_stride = rows_stride,
+                                             .c = rows};
+    ETH_HPP_CPU(gemm)(&product);
 }
 
 /* rows = beta x rows + scores^T b: a sum over queries for each key */
 static void sum_over_queries(const struct head *head, const struct tile *tile,
-                             real scores[TILE][TILE], const real *b, int b_stride, real beta,
-                             real *rows, int rows_stride)
+                             real scores[TILE][TILE], const real *b, size_t b_stride, real beta,
+                             real *rows, size_t rows_stride)
 {
-    ETH_HPP_CPU_GEMM(CblasRowMajor, CblasTrans, CblasNoTrans, (int)tile->keys, (int)head->size,
-                     (int)tile->queries, 1, &scores[0][0], TILE, b, b_stride, beta, rows,
-                     rows_stride);
+    const struct eth_hpp_cpu_gemm product = {.m = tile->keys,
+                                             .n = head->size,
+                                             .k = tile->queries,
+                                             .a_transposed = true,
+
+                                             .factor = 1,
+                                             .kept = beta,
+                                             .a = &scores[0][0],
+                                             .b = b,
+                                             .a_stride = TILE,
+                                             .b_stride = b_stride,
+                                             .c_stride = rows_stride,
+                                             .c = rows};
+    ETH_HPP_CPU(gemm)(&product);
 }
 
 /* Turns the first `visible` of a row of scores into exp(score - shift) and the rest into 0. */
@@ -112,7 +146,7 @@ static void forward_tile(const struct head *head, const struct tile *tile, const
         const real fade = first ? 0 : eth_hpp_cpu_exp(most[q] - shift);
         sum[q] = fade * (first ? 0 : sum[q]) + exponentiate(scores[q], visible, tile->keys, shift);
         if (!first)
-            row_scale(output + q * (size_t)head->output_stride, head->size, fade);
+            row_scale(output + q * head->output_stride, head->size, fade);
         most[q] = shift;
     }
     sum_over_keys(head, tile, scores, value, head->qkv_stride, !first, output, head->output_stride);
@@ -121,10 +155,10 @@ static void forward_tile(const struct head *head, const struct tile *tile, const
 static void forward_head(const struct head *head, const real *query, const real *key,
                          const real *value, real *output, real *log_sum)
 {
-    const size_t stride = (size_t)head->qkv_stride;
+    const size_t stride = head->qkv_stride;
     for (size_t q = 0; q < head->sequence; q += TILE) {
         real most[TILE], sum[TILE];
-        real *rows = output + q * (size_t)head->output_stride;
+        real *rows = output + q * head->output_stride;
         const size_t end = tile_end(q, head->sequence);
         for (size_t k = 0; k < end; k += TILE) {
             const struct tile tile = tile_of(head, q, k);
@@ -132,26 +166,53 @@ static void forward_head(const struct head *head, const real *query, const real 
                          rows, most, sum);
         }
         for (size_t i = 0; i < end - q; i++) {
-            row_scale(rows + i * (size_t)head->output_stride, head->size, 1 / sum[i]);
+            row_scale(rows + i * head->output_stride, head->size, 1 / sum[i]);
             log_sum[q + i] = most[i] + (real)log((double)sum[i]);
         }
+    }
+}
+
+/* What an operation was called with. A loop's element is one head of one sample. */
+struct attention {
+    struct head head;
+    size_t heads, width;
+    const real *qkv;
+    real *output, *log_sum;             /* forward */
+    const real *output_gradient, *made; /* backward; made: forward's output */
+    const real *made_log_sum;
+    real *qkv_gradient, *scratch;
+};
+
+static size_t in_qkv(const struct attention *at, size_t i)
+{
+    return i / at->heads * at->head.sequence * 3 * at->width + i % at->heads * at->head.size;
+}
+
+static size_t in_output(const struct attention *at, size_t i)
+{
+    return i / at->heads * at->head.sequence * at->width + i % at->heads * at->head.size;
+}
+
+static void forward_heads(const void *work, size_t first, size_t end)
+{
+    const struct attention *at = work;
+    for (size_t i = first; i < end; i++) {
+        const real *query = at->qkv + in_qkv(at, i);
+        forward_head(&at->head, query, query + at->width, query + 2 * at->width,
+                     at->output + in_output(at, i), at->log_sum + i * at->head.sequence);
     }
 }
 
 static void attention_forward(void *state, const struct eth_hpp_attention *shape, const void *qkv,
                               void *output, void *log_sum)
 {
-    (void)state;
-    const struct head head = head_of(shape);
-    const size_t width = shape->heads * shape->head_size;
-    for (size_t s = 0; s < shape->samples; s++)
-        for (size_t h = 0; h < shape->heads; h++) {
-            const real *query =
-                (const real *)qkv + s * shape->sequence * 3 * width + h * shape->head_size;
-            forward_head(&head, query, query + width, query + 2 * width,
-                         (real *)output + s * shape->sequence * width + h * shape->head_size,
-                         (real *)log_sum + (s * shape->heads + h) * shape->sequence);
-        }
+    const struct attention at = {.head = head_of(shape),
+                                 .heads = shape->heads,
+                                 .width = shape->heads * shape->head_size,
+                                 .qkv = qkv,
+                                 .output = output,
+                                 .log_sum = log_sum};
+    eth_hpp_cpu_threads_run(state, shape->samples * shape->heads, 1, forward_heads, &at);
 }
 
 /* What backward reads and writes of one head. */
@@ -168,9 +229,9 @@ static void backward_tile(const struct head *head, const struct tile *tile,
                           const struct head_gradients *at)
 {
     real scores[TILE][TILE], slopes[TILE][TILE];
-    const size_t stride = (size_t)head->qkv_stride;
+    const size_t stride = head->qkv_stride;
     const size_t queries = tile->first_query * stride, keys = tile->first_key * stride;
-    const real *dout = at->output_gradient + tile->first_query * (size_t)head->output_stride;
+    const real *dout = at->output_gradient + tile->first_query * head->output_stride;
     const real seen = tile->first_key != tile->first_query;
 
     multiply_rows(head, tile, head->scale, at->query + queries, head->qkv_stride, at->key + keys,
@@ -197,7 +258,7 @@ static void backward_tile(const struct head *head, const struct tile *tile,
 static void backward_head(const struct head *head, const struct head_gradients *at)
 {
     for (size_t q = 0; q < head->sequence; q++) {
-        const size_t row = q * (size_t)head->output_stride;
+        const size_t row = q * head->output_stride;
         real sum = 0;
         for (size_t i = 0; i < head->size; i++)
             sum += at->output[row + i] * at->output_gradient[row + i];
@@ -210,34 +271,42 @@ static void backward_head(const struct head *head, const struct head_gradients *
         }
 }
 
+static void backward_heads(const void *work, size_t first, size_t end)
+{
+    const struct attention *at = work;
+    for (size_t i = first; i < end; i++) {
+        const real *query = at->qkv + in_qkv(at, i);
+        real *gradient = at->qkv_gradient + in_qkv(at, i);
+        const struct head_gradients gradients = {
+            .query = query,
+            .key = query + at->width,
+            .value = query + 2 * at->width,
+            .output = at->made + in_output(at, i),
+            .output_gradient = at->output_gradient + in_output(at, i),
+            .log_sum = at->made_log_sum + i * at->head.sequence,
+            .query_gradient = gradient,
+            .key_gradient = gradient + at->width,
+            .value_gradient = gradient + 2 * at->width,
+            .row_sum = at->scratch + i * at->head.sequence,
+        };
+        backward_head(&at->head, &gradients);
+    }
+}
+
 static void attention_backward(void *state, const struct eth_hpp_attention *shape,
                                const void *output_gradient, const void *qkv, const void *output,
                                const void *log_sum, void *qkv_gradient, void *scratch)
 {
-    (void)state;
-    const struct head head = head_of(shape);
-    const size_t width = shape->heads * shape->head_size;
-    for (size_t s = 0; s < shape->samples; s++)
-        for (size_t h = 0; h < shape->heads; h++) {
-            const size_t out = s * shape->sequence * width + h * shape->head_size;
-            const size_t in = s * shape->sequence * 3 * width + h * shape->head_size;
-            const size_t row = (s * shape->heads + h) * shape->sequence;
-            const real *query = (const real *)qkv + in;
-            real *gradient = (real *)qkv_gradient + in;
-            const struct head_gradients at = {
-                .query = query,
-                .key = query + width,
-                .value = query + 2 * width,
-                .output = (const real *)output + out,
-                .output_gradient = (const real *)output_gradient + out,
-                .log_sum = (const real *)log_sum + row,
-                .query_gradient = gradient,
-                .key_gradient = gradient + width,
-                .value_gradient = gradient + 2 * width,
-                .row_sum = (real *)scratch + row,
-            };
-            backward_head(&head, &at);
-        }
+    const struct attention at = {.head = head_of(shape),
+                                 .heads = shape->heads,
+                                 .width = shape->heads * shape->head_size,
+                                 .qkv = qkv,
+                                 .output_gradient = output_gradient,
+                                 .made = output,
+                                 .made_log_sum = log_sum,
+                                 .qkv_gradient = qkv_gradient,
+                                 .scratch = scratch};
+    eth_hpp_cpu_threads_run(state, shape->samples * shape->heads, 1, backward_heads, &at);
 }
 
 void ETH_HPP_CPU(attention_provide)(struct eth_hpp_kernels_ops *ops)

@@ -1,24 +1,22 @@
 /*
  * The CPU kernels. Every file here has the operations of one kind and one function that puts them
- * into the table. All are written over the type `real`: float in the library; the unit tests build
+ * into the table; the state that operations get are the threads, or NULL for none but the caller's.
+ * All are written over the type `real`: float in the library; the unit tests build
  * the same files once more with double (ETH_HPP_CPU_FLOAT64), to check gradients against finite
  * differences.
  */
 #ifndef ETH_HPP_KERNELS_CPU_CPU_H
 #define ETH_HPP_KERNELS_CPU_CPU_H
 
-#include <cblas.h>
-
+#include "kernels/cpu/threads.h"
 #include "kernels/kernels.h"
 
 #ifdef ETH_HPP_CPU_FLOAT64
 typedef double real;
 #define ETH_HPP_CPU(name) eth_hpp_cpu64_##name
-#define ETH_HPP_CPU_GEMM  cblas_dgemm
 #else
 typedef float real;
 #define ETH_HPP_CPU(name) eth_hpp_cpu_##name
-#define ETH_HPP_CPU_GEMM  cblas_sgemm
 #endif
 
 /* Compiled for plain x86-64 and for AVX2, chosen when the program starts. The results differ only
@@ -28,6 +26,16 @@ typedef float real;
 #else
 #define ETH_HPP_CPU_CLONES
 #endif
+
+/* Chunks that threads take of a loop over elements, and over columns where each column is summed up
+ * in the order of its rows. */
+enum { ETH_HPP_CPU_ELEMENTS = 16384, ETH_HPP_CPU_COLUMNS = 64 };
+
+/* Chunks of a loop over rows. */
+static inline size_t eth_hpp_cpu_rows(size_t width)
+{
+    return ETH_HPP_CPU_ELEMENTS / width + 1;
+}
 
 /* Opens the table; eth_hpp_kernels_create calls it for "cpu". */
 enum eth_hpp_status ETH_HPP_CPU(create)(struct eth_hpp_kernels **kernels,

@@ -30,35 +30,68 @@ static void to_probabilities(size_t count, real *x, real shift, real sum)
         x[i] = eth_hpp_cpu_exp(x[i] - shift) * factor;
 }
 
+struct cross_entropy {
+    size_t classes;
+    const real *logits;
+    const int32_t *targets;
+    double *losses;  /* forward: of each row */
+    real *gradients; /* backward */
+};
+
+static void forward_rows(const void *work, size_t first, size_t end)
+{
+    const struct cross_entropy *at = work;
+    for (size_t r = first; r < end; r++) {
+        if (at->targets[r] < 0)
+            continue;
+        const real *x = at->logits + r * at->classes;
+        const real most = largest(at->classes, x);
+        at->losses[r] = log((double)sum_exponentials(at->classes, x, most)) +
+                        ((double)most - (double)x[at->targets[r]]);
+    }
+}
+
+/* The threads write the losses of some rows side by side; they are added up in order. */
 static void cross_entropy_forward(void *state, size_t rows, size_t classes, const void *logits,
                                   const int32_t *targets, double *loss)
 {
-    (void)state;
-    for (size_t r = 0; r < rows; r++) {
-        if (targets[r] < 0)
+    enum { ROWS = 512 };
+    double losses[ROWS];
+    for (size_t first = 0; first < rows; first += ROWS) {
+        const size_t count = rows - first < ROWS ? rows - first : ROWS;
+        const struct cross_entropy at = {.classes = classes,
+                                         .logits = (const real *)logits + first * classes,
+                                         .targets = targets + first,
+                                         .losses = losses};
+        eth_hpp_cpu_threads_run(state, count, eth_hpp_cpu_rows(classes), forward_rows, &at);
+        for (size_t r = 0; r < count; r++)
+            if (at.targets[r] >= 0) {
+                loss[0] += losses[r];
+                loss[1] += 1;
+            }
+    }
+}
+
+static void backward_rows(const void *work, size_t first, size_t end)
+{
+    const struct cross_entropy *at = work;
+    for (size_t r = first; r < end; r++) {
+        real *x = at->gradients + r * at->classes;
+        if (at->targets[r] < 0) {
+            memset(x, 0, at->classes * sizeof(real));
             continue;
-        const real *x = (const real *)logits + r * classes;
-        const real most = largest(classes, x);
-        loss[0] += log((double)sum_exponentials(classes, x, most)) +
-                   ((double)most - (double)x[targets[r]]);
-        loss[1] += 1;
+        }
+        const real most = largest(at->classes, x);
+        to_probabilities(at->classes, x, most, sum_exponentials(at->classes, x, most));
+        x[at->targets[r]] -= 1;
     }
 }
 
 static void cross_entropy_backward(void *state, size_t rows, size_t classes, void *logits,
                                    const int32_t *targets)
 {
-    (void)state;
-    for (size_t r = 0; r < rows; r++) {
-        real *x = (real *)logits + r * classes;
-        if (targets[r] < 0) {
-            memset(x, 0, classes * sizeof(real));
-            continue;
-        }
-        const real most = largest(classes, x);
-        to_probabilities(classes, x, most, sum_exponentials(classes, x, most));
-        x[targets[r]] -= 1;
-    }
+    const struct cross_entropy at = {.classes = classes, .targets = targets, .gradients = logits};
+    eth_hpp_cpu_threads_run(state, rows, eth_hpp_cpu_rows(classes), backward_rows, &at);
 }
 
 void ETH_HPP_CPU(cross_entropy_provide)(struct eth_hpp_kernels_ops *ops)

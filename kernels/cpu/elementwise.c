@@ -30,36 +30,75 @@ static void apply_gelu_slope(size_t count, const real *x, real *gradient)
     }
 }
 
+ETH_HPP_CPU_CLONES
+static void apply_add(size_t count, const real *addend, real *total)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        total[i] += addend[i];
+}
+
+ETH_HPP_CPU_CLONES
+static void apply_scale(size_t count, real factor, real *sums)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        sums[i] *= factor;
+}
+
+/* One array that is read, one that is written, and a number. */
+struct arrays {
+    const real *in;
+    real *out;
+    real factor;
+};
+
+static void gelu_part(const void *work, size_t first, size_t end)
+{
+    const struct arrays *at = work;
+    apply_gelu(end - first, at->in + first, at->out + first);
+}
+
+static void gelu_slope_part(const void *work, size_t first, size_t end)
+{
+    const struct arrays *at = work;
+    apply_gelu_slope(end - first, at->in + first, at->out + first);
+}
+
+static void add_part(const void *work, size_t first, size_t end)
+{
+    const struct arrays *at = work;
+    apply_add(end - first, at->in + first, at->out + first);
+}
+
+static void scale_part(const void *work, size_t first, size_t end)
+{
+    const struct arrays *at = work;
+    apply_scale(end - first, at->factor, at->out + first);
+}
+
 static void gelu_forward(void *state, size_t count, const void *input, void *output)
 {
-    (void)state;
-    apply_gelu(count, input, output);
+    const struct arrays at = {.in = input, .out = output};
+    eth_hpp_cpu_threads_run(state, count, ETH_HPP_CPU_ELEMENTS, gelu_part, &at);
 }
 
 static void gelu_backward(void *state, size_t count, const void *input, void *gradient)
 {
-    (void)state;
-    apply_gelu_slope(count, input, gradient);
+    const struct arrays at = {.in = input, .out = gradient};
+    eth_hpp_cpu_threads_run(state, count, ETH_HPP_CPU_ELEMENTS, gelu_slope_part, &at);
 }
 
 static void add(void *state, size_t count, const void *addend, void *total)
 {
-    (void)state;
-    const real *a = addend;
-    real *t = total;
-#pragma omp simd
-    for (size_t i = 0; i < count; i++)
-        t[i] += a[i];
+    const struct arrays at = {.in = addend, .out = total};
+    eth_hpp_cpu_threads_run(state, count, ETH_HPP_CPU_ELEMENTS, add_part, &at);
 }
 
 static void scale(void *state, size_t count, double factor, void *sums)
 {
-    (void)state;
-    const real f = (real)factor;
-    real *s = sums;
-#pragma omp simd
-    for (size_t i = 0; i < count; i++)
-        s[i] *= f;
+    const struct arrays at = {.out = sums, .factor = (real)factor};
+    eth_hpp_cpu_threads_run(state, count, ETH_HPP_CPU_ELEMENTS, scale_part, &at);
 }
 
 void ETH_HPP_CPU(elementwise_provide)(struct eth_hpp_kernels_ops *ops)

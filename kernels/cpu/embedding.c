@@ -1,16 +1,52 @@
 #include "kernels/cpu/cpu.h"
 
+struct embedding {
+    size_t rows, sequence, width;
+    const int32_t *tokens;
+    const real *token_table, *position_table, *output_gradient;
+    real *output, *token_gradient, *position_gradient;
+};
+
+static void forward_rows(const void *work, size_t first, size_t end)
+{
+    const struct embedding *at = work;
+    const size_t width = at->width;
+    for (size_t r = first; r < end; r++) {
+        const real *token = at->token_table + (size_t)at->tokens[r] * width;
+        const real *position = at->position_table + r % at->sequence * width;
+        real *out = at->output + r * width;
+        for (size_t i = 0; i < width; i++)
+            out[i] = token[i] + position[i];
+    }
+}
+
 static void embedding_forward(void *state, size_t rows, size_t sequence, size_t width,
                               const int32_t *tokens, const void *token_table,
                               const void *position_table, void *output)
 {
-    (void)state;
-    for (size_t r = 0; r < rows; r++) {
-        const real *token = (const real *)token_table + (size_t)tokens[r] * width;
-        const real *position = (const real *)position_table + r % sequence * width;
-        real *out = (real *)output + r * width;
-        for (size_t i = 0; i < width; i++)
-            out[i] = token[i] + position[i];
+    const struct embedding at = {.rows = rows,
+                                 .sequence = sequence,
+                                 .width = width,
+                                 .tokens = tokens,
+                                 .token_table = token_table,
+                                 .position_table = position_table,
+                                 .output = output};
+    eth_hpp_cpu_threads_run(state, rows, eth_hpp_cpu_rows(width), forward_rows, &at);
+}
+
+/* Rows may be of one token, so threads share the columns. */
+static void backward_columns(const void *work, size_t first, size_t end)
+{
+    const struct embedding *at = work;
+    const size_t width = at->width;
+    for (size_t r = 0; r < at->rows; r++) {
+        real *token = at->token_gradient + (size_t)at->tokens[r] * width;
+        real *position = at->position_gradient + r % at->sequence * width;
+        const real *gradient = at->output_gradient + r * width;
+        for (size_t i = first; i < end; i++) {
+            token[i] += gradient[i];
+            position[i] += gradient[i];
+        }
     }
 }
 
@@ -18,16 +54,14 @@ static void embedding_backward(void *state, size_t rows, size_t sequence, size_t
                                const int32_t *tokens, const void *output_gradient,
                                void *token_gradient, void *position_gradient)
 {
-    (void)state;
-    for (size_t r = 0; r < rows; r++) {
-        real *token = (real *)token_gradient + (size_t)tokens[r] * width;
-        real *position = (real *)position_gradient + r % sequence * width;
-        const real *gradient = (const real *)output_gradient + r * width;
-        for (size_t i = 0; i < width; i++) {
-            token[i] += gradient[i];
-            position[i] += gradient[i];
-        }
-    }
+    const struct embedding at = {.rows = rows,
+                                 .sequence = sequence,
+                                 .width = width,
+                                 .tokens = tokens,
+                                 .output_gradient = output_gradient,
+                                 .token_gradient = token_gradient,
+                                 .position_gradient = position_gradient};
+    eth_hpp_cpu_threads_run(state, width, ETH_HPP_CPU_COLUMNS, backward_columns, &at);
 }
 
 void ETH_HPP_CPU(embedding_provide)(struct eth_hpp_kernels_ops *ops)

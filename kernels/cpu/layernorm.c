@@ -31,25 +31,39 @@ static void normalise_row(size_t width, const real *x, real mean, real rstd, con
         output[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
 }
 
+struct forward {
+    size_t width;
+    double epsilon;
+    const real *input, *weight, *bias;
+    real *output, *mean, *rstd;
+};
+
+static void forward_rows(const void *work, size_t first, size_t end)
+{
+    const struct forward *at = work;
+    const size_t width = at->width;
+    for (size_t r = first; r < end; r++) {
+        const real *x = at->input + r * width;
+        const real m = row_mean(width, x);
+        const real s = (real)(1 / sqrt((double)row_variance(width, x, m) + at->epsilon));
+        normalise_row(width, x, m, s, at->weight, at->bias, at->output + r * width);
+        at->mean[r] = m;
+        at->rstd[r] = s;
+    }
+}
+
 static void layernorm_forward(void *state, size_t rows, size_t width, double epsilon,
                               const void *input, const void *weight, const void *bias, void *output,
                               void *mean, void *rstd)
 {
-    (void)state;
-    for (size_t r = 0; r < rows; r++) {
-        const real *x = (const real *)input + r * width;
-        const real m = row_mean(width, x);
-        const real s = (real)(1 / sqrt((double)row_variance(width, x, m) + epsilon));
-        normalise_row(width, x, m, s, weight, bias, (real *)output + r * width);
-        ((real *)mean)[r] = m;
-        ((real *)rstd)[r] = s;
-    }
+    const struct forward at = {width, epsilon, input, weight, bias, output, mean, rstd};
+    eth_hpp_cpu_threads_run(state, rows, eth_hpp_cpu_rows(width), forward_rows, &at);
 }
 
 /* With n = (x - mean) rstd and g = dout w:  dx = rstd (g - mean(g) - n mean(g n)). */
 ETH_HPP_CPU_CLONES
 static void backward_row(size_t width, const real *dout, const real *x, const real *weight,
-                         real mean, real rstd, real *dx, real *dweight, real *dbias)
+                         real mean, real rstd, real *dx)
 {
     real sum = 0, product = 0;
 #pragma omp simd reduction(+ : sum, product)
@@ -63,10 +77,43 @@ static void backward_row(size_t width, const real *dout, const real *x, const re
 #pragma omp simd
     for (size_t i = 0; i < width; i++) {
         const real n = (x[i] - mean) * rstd;
-        dweight[i] += dout[i] * n;
-        dbias[i] += dout[i];
         dx[i] += rstd * (dout[i] * weight[i] - sum - n * product);
     }
+}
+
+ETH_HPP_CPU_CLONES
+static void backward_weights(size_t columns, const real *dout, const real *x, real mean, real rstd,
+                             real *dweight, real *dbias)
+{
+#pragma omp simd
+    for (size_t i = 0; i < columns; i++) {
+        dweight[i] += dout[i] * ((x[i] - mean) * rstd);
+        dbias[i] += dout[i];
+    }
+}
+
+struct backward {
+    size_t rows, width;
+    const real *output_gradient, *input, *weight, *mean, *rstd;
+    real *input_gradient, *weight_gradient, *bias_gradient;
+};
+
+static void backward_rows(const void *work, size_t first, size_t end)
+{
+    const struct backward *at = work;
+    for (size_t r = first; r < end; r++)
+        backward_row(at->width, at->output_gradient + r * at->width, at->input + r * at->width,
+                     at->weight, at->mean[r], at->rstd[r], at->input_gradient + r * at->width);
+}
+
+/* Column by column, so that each is summed up in one order. */
+static void backward_columns(const void *work, size_t first, size_t end)
+{
+    const struct backward *at = work;
+    for (size_t r = 0; r < at->rows; r++)
+        backward_weights(end - first, at->output_gradient + r * at->width + first,
+                         at->input + r * at->width + first, at->mean[r], at->rstd[r],
+                         at->weight_gradient + first, at->bias_gradient + first);
 }
 
 static void layernorm_backward(void *state, size_t rows, size_t width, const void *output_gradient,
@@ -74,12 +121,10 @@ static void layernorm_backward(void *state, size_t rows, size_t width, const voi
                                const void *rstd, void *input_gradient, void *weight_gradient,
                                void *bias_gradient)
 {
-    (void)state;
-    for (size_t r = 0; r < rows; r++)
-        backward_row(width, (const real *)output_gradient + r * width,
-                     (const real *)input + r * width, weight, ((const real *)mean)[r],
-                     ((const real *)rstd)[r], (real *)input_gradient + r * width, weight_gradient,
-                     bias_gradient);
+    const struct backward at = {rows, width, output_gradient, input,           weight,
+                                mean, rstd,  input_gradient,  weight_gradient, bias_gradient};
+    eth_hpp_cpu_threads_run(state, rows, eth_hpp_cpu_rows(width), backward_rows, &at);
+    eth_hpp_cpu_threads_run(state, width, ETH_HPP_CPU_COLUMNS, backward_columns, &at);
 }
 
 void ETH_HPP_CPU(layernorm_provide)(struct eth_hpp_kernels_ops *ops)

@@ -52,12 +52,24 @@ static void update(size_t count, const struct adamw_factors *by, const real *gra
     }
 }
 
+struct adamw {
+    struct adamw_factors factors;
+    const real *gradient;
+    real *weights, *first_moment, *second_moment;
+};
+
+static void adamw_part(const void *work, size_t first, size_t end)
+{
+    const struct adamw *at = work;
+    update(end - first, &at->factors, at->gradient + first, at->weights + first,
+           at->first_moment + first, at->second_moment + first);
+}
+
 static void adamw(void *state, size_t count, const struct eth_hpp_adamw *settings,
                   const void *gradient, void *weights, void *first_moment, void *second_moment)
 {
-    (void)state;
-    const struct adamw_factors factors = factors_of(settings);
-    update(count, &factors, gradient, weights, first_moment, second_moment);
+    const struct adamw at = {factors_of(settings), gradient, weights, first_moment, second_moment};
+    eth_hpp_cpu_threads_run(state, count, ETH_HPP_CPU_ELEMENTS, adamw_part, &at);
 }
 
 /* Eight partial sums whatever the width of the vectors, added up in one order. */
@@ -78,10 +90,30 @@ static double squares_in_lanes(size_t count, const real *x)
     return total;
 }
 
+/* A long sum is that of up to this many parts. */
+enum { SQUARE_PARTS = 1024 };
+
+struct squares {
+    size_t chunk;
+    const real *sums;
+    double *parts;
+};
+
+static void squares_part(const void *work, size_t first, size_t end)
+{
+    const struct squares *at = work;
+    at->parts[first / at->chunk] = squares_in_lanes(end - first, at->sums + first);
+}
+
 static void sum_of_squares(void *state, size_t count, const void *sums, double *result)
 {
-    (void)state;
-    *result += squares_in_lanes(count, sums);
+    double parts[SQUARE_PARTS] = {0};
+    const size_t least = 4 * ETH_HPP_CPU_ELEMENTS, share = count / SQUARE_PARTS + 1;
+    const struct squares at = {
+        .chunk = share < least ? least : share, .sums = sums, .parts = parts};
+    eth_hpp_cpu_threads_run(state, count, at.chunk, squares_part, &at);
+    for (size_t i = 0; i * at.chunk < count; i++)
+        *result += parts[i];
 }
 
 void ETH_HPP_CPU(optimizer_provide)(struct eth_hpp_kernels_ops *ops)

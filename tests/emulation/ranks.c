@@ -127,6 +127,7 @@ static void rank_process(struct board *board, int rank, rank_main body, void *us
     seat->rank = rank;
     snprintf(place.host, sizeof(place.host), "host%d", rank / 2);
     dup2(fileno(log), STDERR_FILENO);
+    setenv("ETH_HPP_CPU_THREADS", "1", 0); /* all ranks share this machine's cores */
     if (eth_hpp_bootstrap_create(&seat_ops, seat, &place, &bootstrap, NULL) != ETH_HPP_OK)
         _exit(98);
     int code = body(bootstrap, user);

@@ -92,7 +92,7 @@ tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/valgrind.h
 tests_unit_test_comm_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
 tests_unit_test_comm_LDADD = tests/emulation/libranks.la libcomm.la libbootstrap.la libbase.la $(CMOCKA_LIBS)
 
-if HAVE_OPENBLAS
+if HAVE_ONEDNN
 unit_tests += tests/unit/test_runtime
 tests_unit_test_runtime_SOURCES = tests/unit/test_runtime.c tests/unit/valgrind.h \
 	tests/unit/tiny_model.c tests/unit/tiny_model.h tests/unit/tiny_plan.h
@@ -108,26 +108,27 @@ tests_unit_test_checkpoint_LDADD = $(tests_unit_test_runtime_LDADD)
 endif
 endif
 
-if HAVE_OPENBLAS
+if HAVE_ONEDNN
 unit_tests += tests/unit/test_kernels
 tests_unit_test_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/gradient_check.h
-tests_unit_test_kernels_CFLAGS = $(AM_CFLAGS) $(OPENBLAS_CFLAGS)
 tests_unit_test_kernels_LDADD = libkernels64.la libkernels.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_kernels_float
 tests_unit_test_kernels_float_SOURCES = tests/unit/test_kernels_float.c
 tests_unit_test_kernels_float_LDADD = libkernels.la libbase.la $(CMOCKA_LIBS)
 
+unit_tests += tests/unit/test_kernels_threads
+tests_unit_test_kernels_threads_SOURCES = tests/unit/test_kernels_threads.c
+tests_unit_test_kernels_threads_LDADD = libkernels.la libbase.la $(CMOCKA_LIBS)
+
 unit_tests += tests/unit/test_gpt
 tests_unit_test_gpt_SOURCES = tests/unit/test_gpt.c tests/unit/gradient_check.h \
 	tests/unit/stage_context.h tests/unit/tiny_gpt.h
-tests_unit_test_gpt_CFLAGS = $(AM_CFLAGS) $(OPENBLAS_CFLAGS)
 tests_unit_test_gpt_LDADD = libmodels.la libkernels64.la libkernels.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_gpt_create
 tests_unit_test_gpt_create_SOURCES = tests/unit/test_gpt_create.c tests/unit/stage_context.h \
 	tests/unit/tiny_gpt.h
-tests_unit_test_gpt_create_CFLAGS = $(AM_CFLAGS) $(OPENBLAS_CFLAGS)
 tests_unit_test_gpt_create_LDADD = $(tests_unit_test_gpt_LDADD)
 
 unit_tests += tests/unit/test_train
@@ -163,7 +164,7 @@ tests_unit_test_launch_CPPFLAGS = $(tests_unit_test_inventory_CPPFLAGS)
 tests_unit_test_launch_LDADD = $(launcher_libs) $(CMOCKA_LIBS)
 tests_unit_test_launch_DEPENDENCIES = $(launcher_libs) tests/emulation/libnvidia-ml.la
 
-if HAVE_OPENBLAS
+if HAVE_ONEDNN
 unit_tests += tests/unit/test_calibrate
 tests_unit_test_calibrate_SOURCES = tests/unit/test_calibrate.c tests/unit/valgrind.h
 tests_unit_test_calibrate_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
