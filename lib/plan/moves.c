@@ -350,6 +350,57 @@ static bool reshape(struct eth_hpp_search *search)
     return group->micro_batch > 0;
 }
 
+static bool like_stages(const struct eth_hpp_draft_stage *a, const struct eth_hpp_draft_stage *b)
+{
+    return a->part_count == 1 && b->part_count == 1 && a->degree == b->degree &&
+           a->parts[0].pool == b->parts[0].pool;
+}
+
+/* Half as many stages of twice the workers, each run of like stages by itself. */
+static bool flatten(struct eth_hpp_search *search)
+{
+    struct eth_hpp_draft_group *group = any_group(search);
+    int stages = 0;
+    for (int s = 0, end; s < group->stage_count; s = end) {
+        int workers = 0;
+        for (end = s; end < group->stage_count &&
+                      (end == s || like_stages(&group->stages[s], &group->stages[end]));)
+            workers += group->stages[end++].parts[0].workers;
+        int fewer = (end - s + 1) / 2;
+        struct eth_hpp_draft_stage stage = group->stages[s];
+        stage.parts[0].workers = workers / fewer;
+        if (workers % fewer != 0)
+            return false;
+        for (int i = 0; i < fewer; i++)
+            group->stages[stages++] = stage;
+    }
+    group->micro_batch *= below(search, 2) == 0 ? 1 : 2;
+    group->uncut = true;
+    bool changed = stages < group->stage_count;
+    group->stage_count = stages;
+    return changed;
+}
+
+/* Two stages of half the workers in place of each. */
+static bool deepen(struct eth_hpp_search *search)
+{
+    struct eth_hpp_draft_group *group = any_group(search);
+    int before = group->stage_count;
+    for (int s = 0; s < group->stage_count; s++) {
+        struct eth_hpp_draft_stage *stage = &group->stages[s];
+        if (stage->part_count > 1 || stage->parts[0].workers % 2 != 0)
+            continue;
+        if (group->stage_count == ETH_HPP_DRAFT_STAGES)
+            return false;
+        stage->parts[0].workers /= 2;
+        insert_stage(group, s++, stage);
+    }
+    if (group->micro_batch % 2 == 0 && below(search, 2) == 0)
+        group->micro_batch /= 2;
+    group->uncut = true;
+    return group->stage_count > before;
+}
+
 /* Some of a group's pipelines become a group of their own, which the next moves change. */
 static bool split_group(struct eth_hpp_search *search)
 {
@@ -434,7 +485,8 @@ static const struct {
     {mix_stage, 2},        {change_pool, 6},       {swap_stages, 4},         {change_degree, 6},
     {split_stage, 6},      {merge_stages, 6},      {add_stage, 6},           {change_replicas, 8},
     {reshape, 4},          {split_group, 4},       {drop_group, 2},          {add_group, 4},
-    {align_cuts, 2},       {rebalance, 2},         {change_placement, 4},
+    {align_cuts, 2},       {rebalance, 2},         {change_placement, 4},    {flatten, 3},
+    {deepen, 3},
 };
 enum { MOVES = sizeof(moves) / sizeof(moves[0]) };
 
