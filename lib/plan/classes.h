@@ -5,7 +5,7 @@
 #include "plan/draft.h"
 
 /* With more pools than that the families combine the first ones only. */
-enum { ETH_HPP_CLASSES_POOLS = 6, ETH_HPP_CLASSES_KEPT = 4 };
+enum { ETH_HPP_CLASSES_POOLS = 6, ETH_HPP_CLASSES_KEPT = 6 };
 
 /* The best groups over a set of pools, best first. */
 struct eth_hpp_classes {
@@ -29,9 +29,17 @@ int eth_hpp_classes_order(const struct eth_hpp_workshop *shop, unsigned mask, bo
 /* Samples a second that all GPUs of a pool could do at best. */
 double eth_hpp_classes_rate(const struct eth_hpp_workshop *shop, int pool);
 
-/* The best classes over the pools of a mask, whose kept[].group the caller provides. `part` samples
- * of the batch are taken to be theirs. *draft is used for trying; its sharded_optimizer counts. */
-void eth_hpp_classes_find(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, unsigned mask,
-                          double part, struct eth_hpp_classes *classes);
+/* What is known of all pools before classes are looked for: how their GPUs can be cut into stages.
+ * NULL when out of memory. */
+struct eth_hpp_class_finder *eth_hpp_class_finder_make(const struct eth_hpp_workshop *shop);
+void eth_hpp_class_finder_free(struct eth_hpp_class_finder *finder);
+
+/* Adds the best classes over the pools of a mask to *classes, whose kept[].group the caller
+ * provides: chains from the pool with the most memory to that with the least, the other way round,
+ * and with one of the pools at both ends. `part` samples of the batch are taken to be theirs.
+ * *draft is used for trying; its sharded_optimizer counts. */
+void eth_hpp_class_finder_find(struct eth_hpp_class_finder *finder, struct eth_hpp_workshop *shop,
+                               struct eth_hpp_draft *draft, unsigned mask, double part,
+                               struct eth_hpp_classes *classes);
 
 #endif

@@ -114,7 +114,7 @@ static void reckon(struct eth_hpp_stage_run *runs, int stages, int micro_batches
 
 /* Pipelines with many more micro-batches than this a stage are in step with their slowest part;
  * where even that is more computations than COSTLY, they are reckoned. */
-enum { SETTLED = 16, COSTLY = 2048 };
+enum { SETTLED = 6, COSTLY = 2048 };
 
 /* Runs a pipeline; one of very many micro-batches is run with fewer, and the rest goes by at its
  * beat. */

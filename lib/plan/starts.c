@@ -136,6 +136,25 @@ static int compare_partitions(const void *a, const void *b)
     return memcmp(x->masks, y->masks, sizeof(x->masks));
 }
 
+/* With the nodes given out pipeline by pipeline or stage by stage, and the optimizer whole or
+ * sharded; the other ways are tried only where the first is within WAYS_WORTH of the best. */
+#define WAYS_WORTH 1.3
+
+static void offer_ways(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
+                       struct eth_hpp_draft *draft, int character)
+{
+    for (int way = 0; way < 4; way++) {
+        draft->sharded_optimizer = way & 2;
+        if (draft->sharded_optimizer && shop->options->no_sharded)
+            break;
+        for (int g = 0; g < draft->group_count; g++)
+            draft->groups[g].by_stage = way & 1;
+        double step_s = eth_hpp_candidates_offer(candidates, shop, draft, character);
+        if (step_s < INFINITY && step_s > WAYS_WORTH * candidates->list[0].step_s)
+            break;
+    }
+}
+
 /* The best class of every block, and each block's other classes in turn. */
 static void offer_partition(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
                             struct eth_hpp_draft *draft, const struct partitions *all, int index)
@@ -149,15 +168,8 @@ static void offer_partition(struct eth_hpp_workshop *shop, struct eth_hpp_candid
             for (int b = 0; b < partition->blocks; b++)
                 draft->groups[b] =
                     *all->classes[partition->masks[b]].kept[b == other ? choice : 0].group;
-            for (int way = 0; way < 4; way++) { /* optimizer and placement */
-                draft->sharded_optimizer = way & 2;
-                for (int b = 0; b < partition->blocks; b++)
-                    draft->groups[b].by_stage = way & 1;
-                if (!draft->sharded_optimizer || !shop->options->no_sharded)
-                    eth_hpp_candidates_offer(candidates, shop, draft,
-                                             index * CHOICES + other * ETH_HPP_CLASSES_KEPT +
-                                                 choice);
-            }
+            offer_ways(shop, candidates, draft,
+                       index * CHOICES + other * ETH_HPP_CLASSES_KEPT + choice);
         }
 }
 
@@ -172,7 +184,8 @@ static void try_partitions(struct eth_hpp_workshop *shop, struct eth_hpp_candida
     struct eth_hpp_draft_group *memory =
         calloc((size_t)masks * ETH_HPP_CLASSES_KEPT, sizeof(*memory));
     struct partitions *all = calloc(1, sizeof(*all));
-    if (classes == NULL || memory == NULL || all == NULL) {
+    struct eth_hpp_class_finder *finder = eth_hpp_class_finder_make(shop);
+    if (classes == NULL || memory == NULL || all == NULL || finder == NULL) {
         shop->failed = true;
         eth_hpp_error_memory(&shop->error, "the solver");
         goto out;
@@ -187,13 +200,12 @@ static void try_partitions(struct eth_hpp_workshop *shop, struct eth_hpp_candida
             classes[mask].kept[i].group = &memory[mask * ETH_HPP_CLASSES_KEPT + i];
         draft->group_count = 1;
         draft->sharded_optimizer = false;
-        eth_hpp_classes_find(
-            shop, draft, (unsigned)mask,
-            shop->options->shape == ETH_HPP_SHAPE_HPP ? part : shop->options->global_batch,
-            &classes[mask]);
+        if (shop->options->shape != ETH_HPP_SHAPE_HPP)
+            part = shop->options->global_batch;
+        eth_hpp_class_finder_find(finder, shop, draft, (unsigned)mask, part, &classes[mask]);
         if (classes[mask].count == 0 && !shop->options->no_sharded) {
             draft->sharded_optimizer = true;
-            eth_hpp_classes_find(shop, draft, (unsigned)mask, part, &classes[mask]);
+            eth_hpp_class_finder_find(finder, shop, draft, (unsigned)mask, part, &classes[mask]);
         }
     }
     all->classes = classes;
@@ -210,6 +222,7 @@ static void try_partitions(struct eth_hpp_workshop *shop, struct eth_hpp_candida
             offered++;
         }
 out:
+    eth_hpp_class_finder_free(finder);
     free(classes);
     free(memory);
     free(all);
