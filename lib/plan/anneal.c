@@ -6,14 +6,13 @@
 #include "plan/moves.h"
 
 /* A temperature accepts a step that is this fraction longer with probability 1/e. */
-#define HOT  0.01
 #define COLD 0.0003
 
 /* Many moves do not apply to a draft; that costs little. */
 enum { ATTEMPTS = 64 };
 
 void eth_hpp_anneal(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, double *step_s,
-                    int64_t tries, uint64_t seed, double lower_bound_s)
+                    int64_t tries, uint64_t seed, double hot, double lower_bound_s)
 {
     struct eth_hpp_draft *now = calloc(1, sizeof(*now)), *next = calloc(1, sizeof(*next));
     struct eth_hpp_search search = {
@@ -25,8 +24,9 @@ void eth_hpp_anneal(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, 
     }
     eth_hpp_draft_copy(now, draft);
     double now_s = *step_s;
-    for (int64_t i = 0; i < tries && !shop->failed && *step_s > 1.0001 * lower_bound_s; i++) {
-        double temperature = HOT * pow(COLD / HOT, (double)i / (double)tries);
+    for (int64_t i = 0;
+         i < tries && !shop->failed && *step_s > ETH_HPP_ANNEAL_CLOSED * lower_bound_s; i++) {
+        double temperature = hot * pow(COLD / hot, (double)i / (double)tries);
         bool changed = false;
         for (int attempt = 0; attempt < ATTEMPTS && !changed; attempt++) {
             eth_hpp_draft_copy(next, now);

@@ -4,10 +4,16 @@
 
 #include "plan/draft.h"
 
+/* A step so close to what no plan can beat is as good as that. */
+#define ETH_HPP_ANNEAL_CLOSED 1.0001
+/* A temperature to begin with: a step that is this fraction longer is accepted with probability
+ * 1/e. */
+#define ETH_HPP_ANNEAL_HOT 0.01
+
 /* Improves *draft, whose step is *step_s, in `tries` evaluations; the best draft met is left in
- * both. Deterministic in `seed`. Stops early
+ * both. Begins at the temperature `hot`. Deterministic in `seed`. Stops early
  * once the step is within 0.01 % of lower_bound_s. Errors are left in the shop. */
 void eth_hpp_anneal(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, double *step_s,
-                    int64_t tries, uint64_t seed, double lower_bound_s);
+                    int64_t tries, uint64_t seed, double hot, double lower_bound_s);
 
 #endif

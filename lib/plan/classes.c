@@ -7,11 +7,11 @@ static const int widths[] = {1, 2, 4, 8};
 static const int counts[] = {1,  2,  3,  4,  5,  6,  8,   10,  12, 16,
                              20, 24, 32, 48, 64, 96, 128, 256, 512};
 #define WORTH 1.2
-/* Cuts of layers that are tried of each number of pipelines over all sets of pools; the most
- * promising come first. */
-static const int cuts_of[] = {[ETH_HPP_EFFORT_QUICK] = 800,
-                              [ETH_HPP_EFFORT_DEFAULT] = 20000,
-                              [ETH_HPP_EFFORT_THOROUGH] = 100000};
+/* Cuts of layers that are tried of each number of pipelines over all pools, half as many where one
+ * is left out, and so on; the most promising come first. */
+static const int cuts_of[] = {[ETH_HPP_EFFORT_QUICK] = 150,
+                              [ETH_HPP_EFFORT_DEFAULT] = 2000,
+                              [ETH_HPP_EFFORT_THOROUGH] = 10000};
 enum { WIDTHS = 4, COUNTS = 19, OPTIONS_KEPT = 3, MICRO_BATCH_MAX = 256 };
 
 bool eth_hpp_classes_has_degree(const struct eth_hpp_workshop *shop, int pool, int degree)
@@ -117,11 +117,11 @@ static void keep_option(struct choice *kept, struct option option)
     kept->options[at] = option;
 }
 
-static void find_options(const struct eth_hpp_workshop *shop, int pool, const struct shape *shape,
-                         struct choice *kept)
+static void find_options(const struct eth_hpp_workshop *shop, int pool, bool one_node,
+                         const struct shape *shape, struct choice *kept)
 {
     const struct eth_hpp_pool *p = &shop->pools.pools[pool];
-    int gpus = p->gpus / shape->replicas;
+    int gpus = (one_node ? p->per_node : p->gpus) / shape->replicas;
     for (int d = 0; d < shop->cost->degrees; d++) {
         if (!eth_hpp_classes_has_degree(shop, pool, d) || !eth_hpp_classes_may_use(shop, d))
             continue;
@@ -146,7 +146,8 @@ static bool can_deal(const struct eth_hpp_workshop *shop, int replicas, int micr
     return batch % (shop->options->shape == ETH_HPP_SHAPE_HPP ? micro_batch : round) == 0;
 }
 
-struct eth_hpp_class_finder *eth_hpp_class_finder_make(const struct eth_hpp_workshop *shop)
+struct eth_hpp_class_finder *eth_hpp_class_finder_make(const struct eth_hpp_workshop *shop,
+                                                       bool one_node)
 {
     int count = 0, pools = shop->pools.count;
     pools = pools < ETH_HPP_CLASSES_POOLS ? pools : ETH_HPP_CLASSES_POOLS;
@@ -172,7 +173,7 @@ struct eth_hpp_class_finder *eth_hpp_class_finder_make(const struct eth_hpp_work
             shape->replicas = counts[c];
             shape->micro_batch = m;
             for (int p = 0; p < pools; p++)
-                find_options(shop, p, shape, &shape->pools[p]);
+                find_options(shop, p, one_node, shape, &shape->pools[p]);
             finder->shape_count++;
         }
     return finder;
@@ -269,7 +270,7 @@ static bool add_stages(struct eth_hpp_draft_group *group, const struct option *o
 static bool set_stages(const struct chain *chain, int choice, bool recompute,
                        struct eth_hpp_draft_group *group, double *layers_per_s)
 {
-    const struct option *chosen[ETH_HPP_CLASSES_POOLS];
+    const struct option *chosen[ETH_HPP_CLASSES_POOLS] = {NULL};
     bool fits = true;
     int around = chain->around;
     group->stage_count = 0;
@@ -416,10 +417,10 @@ void eth_hpp_class_finder_find(struct eth_hpp_class_finder *finder, struct eth_h
                                struct eth_hpp_classes *classes)
 {
     struct chain chain = {.part = part, .alone = mask == (1u << shop->pools.count) - 1};
-    for (int c = 0; c < COUNTS; c++)
-        chain.cuts[c] = cuts_of[shop->options->effort] >> finder->pools;
     int pools = __builtin_popcount(mask); /* at most 27 combinations are tried */
     int shapes = sort_shapes(shop, finder, mask, part);
+    for (int c = 0; c < COUNTS; c++)
+        chain.cuts[c] = cuts_of[shop->effort] >> (finder->pools - pools);
     chain.options = pools <= 3 ? 3 : pools == 4 ? 2 : 1;
     for (int i = 0; i < shapes; i++) {
         if (finder->promises[i].least_s >= worst_kept(classes, part))

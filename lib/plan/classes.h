@@ -5,7 +5,7 @@
 #include "plan/draft.h"
 
 /* With more pools than that the families combine the first ones only. */
-enum { ETH_HPP_CLASSES_POOLS = 6, ETH_HPP_CLASSES_KEPT = 6 };
+enum { ETH_HPP_CLASSES_POOLS = 6, ETH_HPP_CLASSES_KEPT = 8 };
 
 /* The best groups over a set of pools, best first. */
 struct eth_hpp_classes {
@@ -29,9 +29,10 @@ int eth_hpp_classes_order(const struct eth_hpp_workshop *shop, unsigned mask, bo
 /* Samples a second that all GPUs of a pool could do at best. */
 double eth_hpp_classes_rate(const struct eth_hpp_workshop *shop, int pool);
 
-/* What is known of all pools before classes are looked for: how their GPUs can be cut into stages.
- * NULL when out of memory. */
-struct eth_hpp_class_finder *eth_hpp_class_finder_make(const struct eth_hpp_workshop *shop);
+/* What is known of all pools before classes are looked for: how their GPUs, or those of one node
+ * of each, can be cut into stages. NULL when out of memory. */
+struct eth_hpp_class_finder *eth_hpp_class_finder_make(const struct eth_hpp_workshop *shop,
+                                                       bool one_node);
 void eth_hpp_class_finder_free(struct eth_hpp_class_finder *finder);
 
 /* Adds the best classes over the pools of a mask to *classes, whose kept[].group the caller

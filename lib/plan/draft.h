@@ -84,6 +84,7 @@ struct eth_hpp_workshop {
     int *smallest; /* [pool] for the placing of a group */
     bool unfolded; /* every pipeline of the layout stands for itself alone */
     struct eth_hpp_step step;
+    enum eth_hpp_effort effort; /* of the search at hand: a thorough one begins with a quick one */
     int64_t considered;
     double limit_s; /* drafts that must take longer are not evaluated; INFINITY: all are */
     int *run_end;   /* [layer] end of the run of like layers that it stands in */

@@ -136,16 +136,20 @@ static bool find_needed(const struct eth_hpp_stage_run *runs, int stage_count, d
                         int *needed)
 {
     int last = stage_count - 1;
+    double rate = (1 - 1e-9) / beat_s;
     needed[last] = 1;
     for (int s = last - 1; s >= 0; s--) {
-        double round = runs[s].forward_s + runs[s].backward_s, most = needed[s + 1];
+        double round = runs[s].forward_s + runs[s].backward_s;
+        int most = needed[s + 1];
         for (int u = s + 1; u <= last; u++) {
             round += 2 * runs[u - 1].transfer_s + runs[u].forward_s + runs[u].backward_s;
-            most = fmax(most, needed[u] - 1 + ceil(round / beat_s * (1 - 1e-9)));
+            double more = needed[u] - 1 + round * rate;
+            if (more > runs[s].in_flight)
+                return false;
+            if (more > most)
+                most = (int)more + ((int)more < more);
         }
-        if (most > runs[s].in_flight)
-            return false;
-        needed[s] = (int)most;
+        needed[s] = most;
     }
     return true;
 }

@@ -13,15 +13,13 @@
 #include "plan/simulate.h"
 #include "plan/starts.h"
 
-/* Evaluations of each effort for up to 64 GPUs; larger clusters take longer over each and get
- * fewer.
- */
-static const int64_t tries_of[] = {[ETH_HPP_EFFORT_QUICK] = 1000,
-                                   [ETH_HPP_EFFORT_DEFAULT] = 30000,
-                                   [ETH_HPP_EFFORT_THOROUGH] = 600000};
-/* Candidates at first: a few tries only get anywhere if they all go to one. */
-static const int annealed_of[] = {
-    [ETH_HPP_EFFORT_QUICK] = 1, [ETH_HPP_EFFORT_DEFAULT] = 8, [ETH_HPP_EFFORT_THOROUGH] = 8};
+/* What each effort adds to those before it: rounds of annealing with so many evaluations each. */
+static const struct {
+    int rounds, tries;
+    int candidates; /* at first: a few tries only get anywhere if they all go to one */
+} budgets[] = {[ETH_HPP_EFFORT_QUICK] = {1, 1000, 1},
+               [ETH_HPP_EFFORT_DEFAULT] = {1, 30000, 8},
+               [ETH_HPP_EFFORT_THOROUGH] = {24, 30000, 8}};
 
 /* ---- search ---- */
 
@@ -43,25 +41,63 @@ static void halve(struct eth_hpp_candidates *candidates, int count)
     }
 }
 
-/* Rounds of equal effort: the best candidates, the better half of them, and so on to the best. */
-static void improve(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
+/* Drafts of one search. */
+struct drafts {
+    struct eth_hpp_candidates starts, work;
+    struct eth_hpp_candidate best; /* step_s INFINITY: there is none yet */
+    uint64_t seed;
+};
+
+static void take_candidate(struct eth_hpp_candidate *to, const struct eth_hpp_candidate *from)
+{
+    to->step_s = from->step_s;
+    eth_hpp_draft_copy(&to->draft, &from->draft);
+}
+
+/* Anneals the best starts, then the better half of them, and so on to the best, with equal effort
+ * each time. */
+static void improve(struct eth_hpp_workshop *shop, struct drafts *drafts, double hot,
                     double lower_bound_s)
 {
-    int64_t tries = tries_of[shop->options->effort];
-    int gpus = shop->cost->cluster->gpu_count, rounds = 1;
-    if (gpus > 64)
-        tries = tries * 64 / gpus;
-    else if (gpus <= 16 && shop->options->effort == ETH_HPP_EFFORT_QUICK)
-        tries *= 2; /* the starts take less of the time there */
-    int count = annealed_of[shop->options->effort];
-    count = candidates->count < count ? candidates->count : count;
-    while (1 << (rounds - 1) < count)
-        rounds++;
-    for (uint64_t seed = 1; count > 0; count = count > 1 ? (count + 1) / 2 : 0) {
+    int count = budgets[shop->effort].candidates, halvings = 1;
+    count = drafts->starts.count < count ? drafts->starts.count : count;
+    while (1 << (halvings - 1) < count)
+        halvings++;
+    for (int i = 0; i < count; i++)
+        take_candidate(&drafts->work.list[i], &drafts->starts.list[i]);
+    for (; count > 0; count = count > 1 ? (count + 1) / 2 : 0) {
         for (int i = 0; i < count; i++)
-            eth_hpp_anneal(shop, &candidates->list[i].draft, &candidates->list[i].step_s,
-                           tries / rounds / count, seed++, lower_bound_s);
-        halve(candidates, count);
+            eth_hpp_anneal(shop, &drafts->work.list[i].draft, &drafts->work.list[i].step_s,
+                           budgets[shop->effort].tries / halvings / count, ++drafts->seed, hot,
+                           lower_bound_s);
+        halve(&drafts->work, count);
+    }
+    if (drafts->work.list[0].step_s < drafts->best.step_s)
+        take_candidate(&drafts->best, &drafts->work.list[0]);
+}
+
+/* The search of one effort. Rounds after the first are annealed from twice as hot in turn, and take
+ * the best draft of all before them in place of the least promising start. */
+static void search_with(struct eth_hpp_workshop *shop, enum eth_hpp_effort effort,
+                        struct drafts *drafts, double lower_bound_s)
+{
+    shop->effort = effort;
+    drafts->starts.count = 0;
+    eth_hpp_starts_collect(shop, &drafts->starts);
+    if (shop->failed || drafts->starts.count == 0)
+        return;
+    if (drafts->starts.list[0].step_s < drafts->best.step_s)
+        take_candidate(&drafts->best, &drafts->starts.list[0]);
+    if (shop->options->shape == ETH_HPP_SHAPE_EVEN)
+        return;
+    for (int round = 0; round < budgets[effort].rounds && !shop->failed; round++) {
+        int last = budgets[effort].candidates - 1;
+        if (drafts->best.step_s <= ETH_HPP_ANNEAL_CLOSED * lower_bound_s)
+            return;
+        if (round % 4 == 3 && last < drafts->starts.count)
+            take_candidate(&drafts->starts.list[last], &drafts->best);
+        improve(shop, drafts, round % 2 == 0 ? ETH_HPP_ANNEAL_HOT : 2 * ETH_HPP_ANNEAL_HOT,
+                lower_bound_s);
     }
 }
 
@@ -200,20 +236,26 @@ static enum eth_hpp_status infeasible(const struct eth_hpp_workshop *shop,
                              options->global_batch, shop->cost->cluster->gpu_count);
 }
 
+/* Every effort begins with those below it, so that more effort never finds less. */
 static enum eth_hpp_status search(struct eth_hpp_workshop *shop, double lower_bound_s,
-                                  struct eth_hpp_candidates *candidates, struct eth_hpp_error *err)
+                                  struct eth_hpp_error *err)
 {
-    eth_hpp_starts_collect(shop, candidates);
-    if (!shop->failed && candidates->count == 0)
-        return infeasible(shop, err);
-    if (!shop->failed && shop->options->shape != ETH_HPP_SHAPE_EVEN)
-        improve(shop, candidates, lower_bound_s);
+    struct drafts *drafts = calloc(1, sizeof(*drafts));
+    enum eth_hpp_status status = ETH_HPP_OK;
+    if (drafts == NULL)
+        return eth_hpp_error_memory(err, "the solver");
+    drafts->best.step_s = INFINITY;
+    for (int effort = 0; effort <= (int)shop->options->effort && !shop->failed; effort++)
+        search_with(shop, (enum eth_hpp_effort)effort, drafts, lower_bound_s);
     shop->unfolded = true;
-    if (!shop->failed && eth_hpp_draft_lay(shop, &candidates->list[0].draft) != ETH_HPP_DRAFT_FITS)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL, "the solver lost its best plan");
     if (shop->failed)
-        return eth_hpp_error_set(err, shop->error.status, "%s", shop->error.text);
-    return ETH_HPP_OK;
+        status = eth_hpp_error_set(err, shop->error.status, "%s", shop->error.text);
+    else if (drafts->best.step_s == INFINITY)
+        status = infeasible(shop, err);
+    else if (eth_hpp_draft_lay(shop, &drafts->best.draft) != ETH_HPP_DRAFT_FITS)
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL, "the solver lost its best plan");
+    free(drafts);
+    return status;
 }
 
 static enum eth_hpp_status solve(const struct eth_hpp_cluster *cluster,
@@ -227,16 +269,13 @@ static enum eth_hpp_status solve(const struct eth_hpp_cluster *cluster,
     struct eth_hpp_plan made = {0};
     if (options->global_batch < 1)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "the global batch must be at least 1");
-    struct eth_hpp_candidates *candidates = calloc(1, sizeof(*candidates));
-    if (candidates == NULL)
-        return eth_hpp_error_memory(err, "the solver");
     double lower_bound_s = 0;
     enum eth_hpp_status status = eth_hpp_cost_init(&cost, cluster, profile, err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_workshop_init(&shop, &cost, options, err);
     if (status == ETH_HPP_OK) {
         lower_bound_s = eth_hpp_bound(&cost, options->global_batch);
-        status = search(&shop, lower_bound_s, candidates, err);
+        status = search(&shop, lower_bound_s, err);
     }
     if (status == ETH_HPP_OK)
         status = make_plan(&shop, &made, err);
@@ -252,7 +291,6 @@ static enum eth_hpp_status solve(const struct eth_hpp_cluster *cluster,
     }
     eth_hpp_workshop_free(&shop);
     eth_hpp_cost_free(&cost);
-    free(candidates);
     return status;
 }
 

@@ -16,6 +16,7 @@ enum {
     CHOICES = ETH_HPP_CLASSES_POOLS * ETH_HPP_CLASSES_KEPT,
     MIXED = 1 << 27,
     EVEN = 1 << 28,
+    ONE_NODE = 1 << 30,
     FEW = 1 << 29
 };
 
@@ -184,7 +185,7 @@ static void try_partitions(struct eth_hpp_workshop *shop, struct eth_hpp_candida
     struct eth_hpp_draft_group *memory =
         calloc((size_t)masks * ETH_HPP_CLASSES_KEPT, sizeof(*memory));
     struct partitions *all = calloc(1, sizeof(*all));
-    struct eth_hpp_class_finder *finder = eth_hpp_class_finder_make(shop);
+    struct eth_hpp_class_finder *finder = eth_hpp_class_finder_make(shop, false);
     if (classes == NULL || memory == NULL || all == NULL || finder == NULL) {
         shop->failed = true;
         eth_hpp_error_memory(&shop->error, "the solver");
@@ -213,7 +214,7 @@ static void try_partitions(struct eth_hpp_workshop *shop, struct eth_hpp_candida
     struct partition none = {0};
     list_partitions(all, &none, (unsigned)masks - 1);
     qsort(all->list, (size_t)all->count, sizeof(all->list[0]), compare_partitions);
-    int limit = shop->options->effort == ETH_HPP_EFFORT_QUICK ? 40 : 200, offered = 0;
+    int limit = shop->effort == ETH_HPP_EFFORT_QUICK ? 40 : 200, offered = 0;
     if (shop->cost->cluster->gpu_count > 1024) /* where an evaluation takes milliseconds */
         limit /= 8;
     for (int i = 0; i < all->count && offered < limit; i++)
@@ -226,6 +227,37 @@ out:
     free(classes);
     free(memory);
     free(all);
+}
+
+/* ---- one node ---- */
+
+/* Where the network is slow the GPUs of a single node may be all that is worth using. */
+static void try_one_node(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
+                         struct eth_hpp_draft *draft)
+{
+    struct eth_hpp_draft_group groups[ETH_HPP_CLASSES_KEPT];
+    struct eth_hpp_class_finder *finder = eth_hpp_class_finder_make(shop, true);
+    if (finder == NULL) {
+        shop->failed = true;
+        eth_hpp_error_memory(&shop->error, "the solver");
+        return;
+    }
+    for (int p = 0; p < shop->pools.count && p < ETH_HPP_CLASSES_POOLS; p++) {
+        struct eth_hpp_classes classes = {0};
+        if (shop->pools.pools[p].node_count == 1)
+            continue; /* it is a pool as others */
+        for (int i = 0; i < ETH_HPP_CLASSES_KEPT; i++)
+            classes.kept[i].group = &groups[i];
+        draft->group_count = 1;
+        draft->sharded_optimizer = false;
+        eth_hpp_class_finder_find(finder, shop, draft, 1u << p, shop->options->global_batch,
+                                  &classes);
+        for (int i = 0; i < classes.count; i++) {
+            draft->groups[0] = *classes.kept[i].group;
+            offer_ways(shop, candidates, draft, ONE_NODE + p);
+        }
+    }
+    eth_hpp_class_finder_free(finder);
 }
 
 /* ---- mixed stages ---- */
@@ -414,6 +446,7 @@ void eth_hpp_starts_collect(struct eth_hpp_workshop *shop, struct eth_hpp_candid
     }
     try_partitions(shop, candidates, draft);
     if (shop->options->shape == ETH_HPP_SHAPE_HPP) {
+        try_one_node(shop, candidates, draft);
         try_mixed(shop, candidates, draft, all);
         for (int p = 0; p < pools && pools > 2; p++)
             try_mixed(shop, candidates, draft, all ^ 1u << p);
