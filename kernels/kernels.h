@@ -31,10 +31,23 @@ struct eth_hpp_linear {
     bool out_major; /* the weight is stored [out][in] (embeddings, llama), else [in][out] (GPT-2) */
 };
 
+/* Which elements are dropped (Srivastava et al. 2014): each with probability `rate`; the others are
+ * multiplied by 1 / (1 - rate). That depends on seed, step, the sample's global number, layer,
+ * operation and the element's place in the sample alone (Philox 4x32-10): it is the same under
+ * every plan, in backward, and where a forward is replayed. */
+struct eth_hpp_dropout {
+    double rate; /* 0 <= rate < 1 */
+    uint64_t seed;
+    int64_t step, first_sample; /* global number of the first of the operation's samples */
+    uint16_t layer;
+    uint8_t operation; /* of the layer */
+};
+
 /* Causal self-attention. A row of `qkv` is the queries of all heads, then the keys, then the
  * values: 3 x heads x head_size values. */
 struct eth_hpp_attention {
     size_t samples, sequence, heads, head_size;
+    const struct eth_hpp_dropout *dropout; /* of the probabilities; NULL: none */
 };
 
 /* AdamW (Loshchilov and Hutter, arXiv:1711.05101), with the learning rate of this step. */
@@ -108,7 +121,7 @@ struct eth_hpp_kernels_ops {
     /* OVERWRITES output[rows][heads x head_size] and log_sum[samples][heads][sequence] (sums): the
      * logarithm of each query's sum of exponentials, all that backward needs of the scores. Tiled
      * with an online softmax (arXiv:2307.08691), so no sequence x sequence matrix is ever stored.
-     * Scores are scaled by 1 / sqrt(head_size). */
+     * Scores are scaled by 1 / sqrt(head_size). Probabilities are dropped after the softmax. */
     void (*attention_forward)(void *state, const struct eth_hpp_attention *shape, const void *qkv,
                               void *output, void *log_sum);
     /* OVERWRITES qkv_gradient, laid out like qkv. scratch: samples x heads x sequence sums. */
@@ -122,6 +135,10 @@ struct eth_hpp_kernels_ops {
     void (*gelu_forward)(void *state, size_t count, const void *input, void *output);
     /* In place: turns the gradient of gelu's output into that of its input. */
     void (*gelu_backward)(void *state, size_t count, const void *input, void *gradient);
+    /* In place: drops some of the `count` values of each sample and scales the others: of values in
+     * forward, of their gradients in backward. */
+    void (*dropout)(void *state, const struct eth_hpp_dropout *dropout, size_t samples,
+                    size_t count, void *values);
     /* ADDS `addend` to `total` (values). */
     void (*add)(void *state, size_t count, const void *addend, void *total);
     /* In place (sums). */

@@ -14,6 +14,7 @@ cpu_kernels = \
 	kernels/cpu/attention.c \
 	kernels/cpu/cpu.c kernels/cpu/cpu.h \
 	kernels/cpu/cross_entropy.c \
+	kernels/cpu/dropout.c kernels/cpu/dropout.h \
 	kernels/cpu/elementwise.c \
 	kernels/cpu/embedding.c \
 	kernels/cpu/gemm.c kernels/cpu/gemm.h \

@@ -93,7 +93,7 @@ static const struct eth_hpp_option options[OPTIONS] = {
     [SEED] = {.name = "seed",
               .kind = ETH_HPP_OPTION_COUNT,
               .argument = "N",
-              .help = "of the initial weights and the order of the data",
+              .help = "of the initial weights, the order of the data and dropout",
               .least = 0,
               .most = 9e15,
               .fallback = "1"},
@@ -278,10 +278,6 @@ static enum eth_hpp_status open_model(struct run *run, struct eth_hpp_error *err
         return status;
     const struct eth_hpp_assignment *own = eth_hpp_get_assignment(run->context);
     run->shows = own->rank == showing_rank(&run->plan, own->world_size);
-    if (run->shows && run->model.dropout)
-        eth_hpp_log_warning("the configuration of %s asks for dropout, which the built-in GPT does "
-                            "not do",
-                            run->model.name);
     return eth_hpp_gpt_create(run->context, &gpt, &run->gpt, err);
 }
 
@@ -315,6 +311,7 @@ static enum eth_hpp_status open_checkpoints(struct run *run, struct eth_hpp_erro
                             run->resumed.global_batch);
     if (run->resumed.seed == saving.seed)
         return ETH_HPP_OK;
+    eth_hpp_gpt_set_seed(run->gpt, run->resumed.seed);
     eth_hpp_data_close(run->data);
     run->data = NULL;
     return open_data(run, run->resumed.seed, err);

@@ -156,14 +156,20 @@ enum eth_hpp_status eth_hpp_gpt_create(struct eth_hpp_context *context,
         made->run.kernels = eth_hpp_get_kernels(context);
         made->run.shape =
             eth_hpp_gpt_layer_shape(&made->model, part->sequence_length, made->run.kernels);
+        made->run.embedding_dropout = made->model.embedding_dropout;
+        made->run.attention_dropout = made->model.attention_dropout;
+        made->run.residual_dropout = made->model.residual_dropout;
+        made->run.seed = options->seed;
     }
     made->layers = calloc((size_t)made->count + 1, sizeof(*made->layers));
     if (made->layers == NULL) {
         status = eth_hpp_error_memory(err, "the model's layers");
         goto fail;
     }
-    for (int i = 0; i < made->count; i++)
+    for (int i = 0; i < made->count; i++) {
         made->layers[i].layer.kind = kind_of(made, part->first_layer + i);
+        made->layers[i].layer.number = part->first_layer + i;
+    }
     status = register_stage(made, err);
     if (status != ETH_HPP_OK)
         goto fail;
@@ -178,6 +184,11 @@ enum eth_hpp_status eth_hpp_gpt_create(struct eth_hpp_context *context,
 fail:
     eth_hpp_gpt_destroy(made);
     return status;
+}
+
+void eth_hpp_gpt_set_seed(struct eth_hpp_gpt *gpt, uint64_t seed)
+{
+    gpt->run.seed = seed;
 }
 
 void eth_hpp_gpt_destroy(struct eth_hpp_gpt *gpt)

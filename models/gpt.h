@@ -17,7 +17,7 @@ struct eth_hpp_gpt;
 
 struct eth_hpp_gpt_options {
     const struct eth_hpp_model *model; /* copied; of family gpt2 */
-    uint64_t seed;                     /* of the initial weights: the same on every rank */
+    uint64_t seed; /* of the initial weights and of dropout: the same on every rank */
     /* The data, as in eth_hpp_stage_ops. Tokens outside the vocabulary are refused. */
     enum eth_hpp_status (*sample)(void *data, int64_t number, int32_t *tokens, int32_t *targets,
                                   struct eth_hpp_error *err);
@@ -31,6 +31,8 @@ struct eth_hpp_gpt_options {
 enum eth_hpp_status eth_hpp_gpt_create(struct eth_hpp_context *context,
                                        const struct eth_hpp_gpt_options *options,
                                        struct eth_hpp_gpt **gpt, struct eth_hpp_error *err);
+/* Of dropout from the next step on, where a training that is taken up has had another. */
+void eth_hpp_gpt_set_seed(struct eth_hpp_gpt *gpt, uint64_t seed);
 /* NULL is fine. */
 void eth_hpp_gpt_destroy(struct eth_hpp_gpt *gpt);
 

@@ -36,12 +36,58 @@ static struct eth_hpp_linear linear_of(const struct eth_hpp_gpt_run *run, size_t
     return (struct eth_hpp_linear){.rows = rows_of(run), .in = in, .out = out, .out_major = false};
 }
 
-static struct eth_hpp_attention attention_of(const struct eth_hpp_gpt_run *run)
+/* ---- dropout ---- */
+
+enum operation { AFTER_EMBEDDING, ON_ATTENTION, AFTER_PROJECTION, AFTER_OUTER };
+
+static struct eth_hpp_dropout dropout_of(const struct eth_hpp_gpt_layer *layer,
+                                         const struct eth_hpp_gpt_run *run,
+                                         enum operation operation)
 {
+    return (struct eth_hpp_dropout){.rate = operation == AFTER_EMBEDDING ? run->embedding_dropout
+                                            : operation == ON_ATTENTION  ? run->attention_dropout
+                                                                         : run->residual_dropout,
+                                    .seed = run->seed,
+                                    .step = run->step,
+                                    .first_sample = run->first_sample,
+                                    .layer = (uint16_t)layer->number,
+                                    .operation = (uint8_t)operation};
+}
+
+/* Of hidden vectors, in place. */
+static void drop(const struct eth_hpp_gpt_layer *layer, const struct eth_hpp_gpt_run *run,
+                 enum operation operation, void *values)
+{
+    const struct eth_hpp_dropout dropout = dropout_of(layer, run, operation);
+    if (dropout.rate > 0)
+        run->kernels->ops->dropout(run->kernels->state, &dropout, run->samples,
+                                   run->shape.sequence * run->shape.hidden, values);
+}
+
+/* The gradient before a dropout, from the one after it, which is still needed as it is: in `room`
+ * where anything is dropped. */
+static const void *undropped(const struct eth_hpp_gpt_layer *layer,
+                             const struct eth_hpp_gpt_run *run, enum operation operation,
+                             const void *gradient, void *room)
+{
+    if (dropout_of(layer, run, operation).rate <= 0)
+        return gradient;
+    run->kernels->ops->copy(run->kernels->state, room, gradient, hidden_bytes(run));
+    drop(layer, run, operation, room);
+    return room;
+}
+
+/* `dropout` is filled, and part of the shape where anything is dropped. */
+static struct eth_hpp_attention attention_of(const struct eth_hpp_gpt_layer *layer,
+                                             const struct eth_hpp_gpt_run *run,
+                                             struct eth_hpp_dropout *dropout)
+{
+    *dropout = dropout_of(layer, run, ON_ATTENTION);
     return (struct eth_hpp_attention){.samples = run->samples,
                                       .sequence = run->shape.sequence,
                                       .heads = run->shape.heads,
-                                      .head_size = run->shape.hidden / run->shape.heads};
+                                      .head_size = run->shape.hidden / run->shape.heads,
+                                      .dropout = dropout->rate > 0 ? dropout : NULL};
 }
 
 /* The memory after one vector a row. */
@@ -98,7 +144,8 @@ static void linear_input_backward(const struct eth_hpp_gpt_layer *layer,
                                              layer->weights[weight], input_gradient);
 }
 
-/* ---- decoder: x1 = x + projection(attention(norm(x))), out = x1 + outer(gelu(inner(norm(x1)))) */
+/* ---- decoder: x1 = x + projection(attention(norm(x))), out = x1 + outer(gelu(inner(norm(x1))));
+ * attention's probabilities and what is added to x and x1 go through dropout ---- */
 
 /* Up to the MLP's inner activations: all that backward needs. */
 static void decoder_saved(const struct eth_hpp_gpt_layer *layer, const struct eth_hpp_gpt_run *run,
@@ -109,7 +156,8 @@ static void decoder_saved(const struct eth_hpp_gpt_layer *layer, const struct et
     const struct eth_hpp_linear qkv = linear_of(run, hidden, 3 * hidden);
     const struct eth_hpp_linear projection = linear_of(run, hidden, hidden);
     const struct eth_hpp_linear inner = linear_of(run, hidden, run->shape.inner);
-    const struct eth_hpp_attention attention = attention_of(run);
+    struct eth_hpp_dropout dropout;
+    const struct eth_hpp_attention attention = attention_of(layer, run, &dropout);
     void *const *saved = run->saved, *normed = run->workspace[ETH_HPP_GPT_LEFT];
 
     norm(layer, run, ETH_HPP_GPT_NORM1_WEIGHT, ETH_HPP_GPT_NORM1_MEAN, input, normed);
@@ -118,6 +166,7 @@ static void decoder_saved(const struct eth_hpp_gpt_layer *layer, const struct et
                           saved[ETH_HPP_GPT_ATTENTION], saved[ETH_HPP_GPT_LOG_SUM]);
     linear(layer, run, &projection, ETH_HPP_GPT_PROJECTION_WEIGHT, saved[ETH_HPP_GPT_ATTENTION],
            saved[ETH_HPP_GPT_MIDDLE]);
+    drop(layer, run, AFTER_PROJECTION, saved[ETH_HPP_GPT_MIDDLE]);
     op->add(run->kernels->state, hidden_count(run), input, saved[ETH_HPP_GPT_MIDDLE]);
     norm(layer, run, ETH_HPP_GPT_NORM2_WEIGHT, ETH_HPP_GPT_NORM2_MEAN, saved[ETH_HPP_GPT_MIDDLE],
          normed);
@@ -135,6 +184,7 @@ static void decoder_forward(const struct eth_hpp_gpt_layer *layer,
     op->gelu_forward(run->kernels->state, rows_of(run) * run->shape.inner,
                      run->saved[ETH_HPP_GPT_INNER], activated);
     linear(layer, run, &outer, ETH_HPP_GPT_OUTER_WEIGHT, activated, output);
+    drop(layer, run, AFTER_OUTER, output);
     op->add(run->kernels->state, hidden_count(run), run->saved[ETH_HPP_GPT_MIDDLE], output);
 }
 
@@ -148,17 +198,17 @@ static void mlp_backward(const struct eth_hpp_gpt_layer *layer, const struct eth
     const struct eth_hpp_linear inner = linear_of(run, hidden, width);
     const struct eth_hpp_linear outer = linear_of(run, width, hidden);
     const void *middle = run->saved[ETH_HPP_GPT_MIDDLE], *inside = run->saved[ETH_HPP_GPT_INNER];
-    void *inner_gradient = run->workspace[ETH_HPP_GPT_RIGHT];
-    void *left = run->workspace[ETH_HPP_GPT_LEFT], *normed_gradient = after_hidden(run, left);
+    void *left = run->workspace[ETH_HPP_GPT_LEFT], *right = run->workspace[ETH_HPP_GPT_RIGHT];
+    void *normed_gradient = after_hidden(run, right);
+    const void *outer_gradient = undropped(layer, run, AFTER_OUTER, gradient, right);
 
     op->gelu_forward(run->kernels->state, inner_count, inside, left);
-    linear_weight_backward(layer, run, &outer, ETH_HPP_GPT_OUTER_WEIGHT, gradient, left);
-    linear_input_backward(layer, run, &outer, ETH_HPP_GPT_OUTER_WEIGHT, gradient, inner_gradient);
-    op->gelu_backward(run->kernels->state, inner_count, inside, inner_gradient);
-    norm(layer, run, ETH_HPP_GPT_NORM2_WEIGHT, ETH_HPP_GPT_NORM2_MEAN, middle, left);
-    linear_weight_backward(layer, run, &inner, ETH_HPP_GPT_INNER_WEIGHT, inner_gradient, left);
-    linear_input_backward(layer, run, &inner, ETH_HPP_GPT_INNER_WEIGHT, inner_gradient,
-                          normed_gradient);
+    linear_weight_backward(layer, run, &outer, ETH_HPP_GPT_OUTER_WEIGHT, outer_gradient, left);
+    linear_input_backward(layer, run, &outer, ETH_HPP_GPT_OUTER_WEIGHT, outer_gradient, left);
+    op->gelu_backward(run->kernels->state, inner_count, inside, left);
+    norm(layer, run, ETH_HPP_GPT_NORM2_WEIGHT, ETH_HPP_GPT_NORM2_MEAN, middle, right);
+    linear_weight_backward(layer, run, &inner, ETH_HPP_GPT_INNER_WEIGHT, left, right);
+    linear_input_backward(layer, run, &inner, ETH_HPP_GPT_INNER_WEIGHT, left, normed_gradient);
     norm_backward(layer, run, ETH_HPP_GPT_NORM2_WEIGHT, ETH_HPP_GPT_NORM2_MEAN, normed_gradient,
                   middle, gradient);
 }
@@ -170,13 +220,15 @@ static void attention_backward(const struct eth_hpp_gpt_layer *layer,
     const size_t hidden = run->shape.hidden;
     const struct eth_hpp_linear qkv = linear_of(run, hidden, 3 * hidden);
     const struct eth_hpp_linear projection = linear_of(run, hidden, hidden);
-    const struct eth_hpp_attention attention = attention_of(run);
+    struct eth_hpp_dropout dropout;
+    const struct eth_hpp_attention attention = attention_of(layer, run, &dropout);
     void *const *saved = run->saved, *qkv_gradient = run->workspace[ETH_HPP_GPT_RIGHT];
     void *left = run->workspace[ETH_HPP_GPT_LEFT], *second = after_hidden(run, left);
+    const void *projected = undropped(layer, run, AFTER_PROJECTION, gradient, second);
 
-    linear_weight_backward(layer, run, &projection, ETH_HPP_GPT_PROJECTION_WEIGHT, gradient,
+    linear_weight_backward(layer, run, &projection, ETH_HPP_GPT_PROJECTION_WEIGHT, projected,
                            saved[ETH_HPP_GPT_ATTENTION]);
-    linear_input_backward(layer, run, &projection, ETH_HPP_GPT_PROJECTION_WEIGHT, gradient, left);
+    linear_input_backward(layer, run, &projection, ETH_HPP_GPT_PROJECTION_WEIGHT, projected, left);
     op->attention_backward(run->kernels->state, &attention, left, saved[ETH_HPP_GPT_QKV],
                            saved[ETH_HPP_GPT_ATTENTION], saved[ETH_HPP_GPT_LOG_SUM], qkv_gradient,
                            second);
@@ -247,6 +299,7 @@ void eth_hpp_gpt_layer_forward(const struct eth_hpp_gpt_layer *layer,
         run->kernels->ops->embedding_forward(
             run->kernels->state, rows_of(run), run->shape.sequence, run->shape.hidden, run->tokens,
             layer->weights[ETH_HPP_GPT_TOKENS], layer->weights[ETH_HPP_GPT_POSITIONS], output);
+        drop(layer, run, AFTER_EMBEDDING, output);
         break;
     case ETH_HPP_GPT_DECODER:
         decoder_forward(layer, run, input, output);
@@ -271,6 +324,7 @@ void eth_hpp_gpt_layer_backward(const struct eth_hpp_gpt_layer *layer,
 {
     switch (layer->kind) {
     case ETH_HPP_GPT_EMBEDDING:
+        drop(layer, run, AFTER_EMBEDDING, gradient);
         run->kernels->ops->embedding_backward(run->kernels->state, rows_of(run),
                                               run->shape.sequence, run->shape.hidden, run->tokens,
                                               gradient, layer->gradients[ETH_HPP_GPT_TOKENS],

@@ -9,6 +9,7 @@
 
 struct eth_hpp_gpt_layer {
     enum eth_hpp_gpt_kind kind;
+    int number;                               /* of the whole model */
     void *weights[ETH_HPP_GPT_LAYER_TENSORS]; /* by the indices of gpt_tensors.h */
     void *gradients[ETH_HPP_GPT_LAYER_TENSORS];
 };
@@ -18,10 +19,13 @@ struct eth_hpp_gpt_run {
     const struct eth_hpp_kernels *kernels;
     struct eth_hpp_gpt_shape shape;
     size_t samples;
-    const int32_t *tokens;  /* embedding */
-    const int32_t *targets; /* head */
-    double *loss;           /* head: two values are added to */
-    bool logits_held;       /* head: ETH_HPP_GPT_RIGHT still has this micro-batch's logits */
+    double embedding_dropout, attention_dropout, residual_dropout; /* the model's */
+    uint64_t seed;                                                 /* of dropout */
+    int64_t step, first_sample;                                    /* of the micro-batch */
+    const int32_t *tokens;                                         /* embedding */
+    const int32_t *targets;                                        /* head */
+    double *loss;     /* head: two values are added to */
+    bool logits_held; /* head: ETH_HPP_GPT_RIGHT still has this micro-batch's logits */
     void *saved[ETH_HPP_GPT_SAVED_COUNT]; /* ETH_HPP_GPT_INPUT is not used: inputs are passed */
     void *workspace[ETH_HPP_GPT_WORKSPACE_COUNT];
 };
@@ -40,7 +44,7 @@ void eth_hpp_gpt_layer_recompute(const struct eth_hpp_gpt_layer *layer,
                                  const struct eth_hpp_gpt_run *run, const void *input);
 
 /* In place: turns the gradient of the layer's output into that of its input (the head only writes
- * it; the embedding only reads it). Adds to the layer's gradients. */
+ * it; the embedding, which has no input, leaves anything in it). Adds to the layer's gradients. */
 void eth_hpp_gpt_layer_backward(const struct eth_hpp_gpt_layer *layer,
                                 const struct eth_hpp_gpt_run *run, const void *input,
                                 void *gradient);

@@ -87,8 +87,11 @@ enum eth_hpp_status eth_hpp_gpt_measure_open(const struct eth_hpp_kernels *kerne
         return eth_hpp_error_memory(err, "calibration");
     made->model = *model;
     made->layer.kind = (enum eth_hpp_gpt_kind)kind;
-    made->run = (struct eth_hpp_gpt_run){
-        .kernels = kernels, .shape = eth_hpp_gpt_layer_shape(model, sequence, kernels)};
+    made->run = (struct eth_hpp_gpt_run){.kernels = kernels,
+                                         .shape = eth_hpp_gpt_layer_shape(model, sequence, kernels),
+                                         .embedding_dropout = model->embedding_dropout,
+                                         .attention_dropout = model->attention_dropout,
+                                         .residual_dropout = model->residual_dropout};
     const size_t bytes = lay_out(made, NULL, (size_t)samples);
     enum eth_hpp_status status = kernels->ops->allocate(kernels->state, bytes, &made->memory, err);
     if (status != ETH_HPP_OK) {

@@ -71,6 +71,8 @@ static struct eth_hpp_gpt_run run_of(const struct eth_hpp_gpt *gpt, int layer,
             room * eth_hpp_gpt_workspace_buffer(&run.shape, kind, (enum eth_hpp_gpt_workspace)b);
     }
     run.samples = (size_t)micro_batch->samples;
+    run.step = micro_batch->step;
+    run.first_sample = micro_batch->first_sample;
     run.tokens = micro_batch->tokens;
     run.targets = micro_batch->targets;
     run.loss = micro_batch->loss;

@@ -1,5 +1,6 @@
 #include <math.h>
 
+#include "kernels/cpu/dropout.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/softmax.h"
 
@@ -11,6 +12,8 @@ struct head {
     size_t sequence, size;
     size_t qkv_stride, output_stride;
     real scale;
+    const struct eth_hpp_dropout *dropout; /* or NULL */
+    size_t sample, number;                 /* among the operation's samples, in the sample */
 };
 
 /* A tile of scores: some queries against some keys, of which a query sees those up to itself. */
@@ -25,7 +28,8 @@ static struct head head_of(const struct eth_hpp_attention *shape)
                          .size = shape->head_size,
                          .qkv_stride = 3 * width,
                          .output_stride = width,
-                         .scale = (real)(1 / sqrt((double)shape->head_size))};
+                         .scale = (real)(1 / sqrt((double)shape->head_size)),
+                         .dropout = shape->dropout};
 }
 
 static size_t tile_end(size_t first, size_t sequence)
@@ -124,6 +128,17 @@ static real exponentiate(real *scores, size_t visible, size_t keys, real shift)
     return sum;
 }
 
+/* Drops from a row of probabilities, or of their gradients. Rows count as multiples of 4 elements,
+ * so that each tile begins with a random block. */
+static void drop_row(const struct head *head, const struct tile *tile, size_t query, real *row)
+{
+    const size_t pitch = (head->sequence + 3) / 4 * 4;
+    const size_t place = head->number * head->sequence + tile->first_query + query;
+    if (head->dropout != NULL)
+        ETH_HPP_CPU(drop)
+    (head->dropout, head->sample, place * pitch + tile->first_key, visible_keys(tile, query), row);
+}
+
 static void row_scale(real *row, size_t count, real factor)
 {
     for (size_t i = 0; i < count; i++)
@@ -145,6 +160,7 @@ static void forward_tile(const struct head *head, const struct tile *tile, const
         const real shift = first || here > most[q] ? here : most[q];
         const real fade = first ? 0 : eth_hpp_cpu_exp(most[q] - shift);
         sum[q] = fade * (first ? 0 : sum[q]) + exponentiate(scores[q], visible, tile->keys, shift);
+        drop_row(head, tile, q, scores[q]); /* the sum is of all */
         if (!first)
             row_scale(output + q * head->output_stride, head->size, fade);
         most[q] = shift;
@@ -193,12 +209,21 @@ static size_t in_output(const struct attention *at, size_t i)
     return i / at->heads * at->head.sequence * at->width + i % at->heads * at->head.size;
 }
 
+static struct head head_at(const struct attention *at, size_t i)
+{
+    struct head head = at->head;
+    head.sample = i / at->heads;
+    head.number = i % at->heads;
+    return head;
+}
+
 static void forward_heads(const void *work, size_t first, size_t end)
 {
     const struct attention *at = work;
     for (size_t i = first; i < end; i++) {
         const real *query = at->qkv + in_qkv(at, i);
-        forward_head(&at->head, query, query + at->width, query + 2 * at->width,
+        const struct head head = head_at(at, i);
+        forward_head(&head, query, query + at->width, query + 2 * at->width,
                      at->output + in_output(at, i), at->log_sum + i * at->head.sequence);
     }
 }
@@ -222,8 +247,8 @@ struct head_gradients {
     real *row_sum; /* [sequence] sum of output x its gradient, a query's mean of dP weighted by P */
 };
 
-/* With P = exp(S - log_sum) and dP = dO V^T:
- *   dV = P^T dO,   dS = P (dP - row_sum),   dQ = scale dS K,   dK = scale dS^T Q.
+/* With P = exp(S - log_sum), dropout's factors M and dP = M dO V^T:
+ *   dV = (M P)^T dO,   dS = P (dP - row_sum),   dQ = scale dS K,   dK = scale dS^T Q.
  * A key's first tile of queries is the one on the diagonal; a query's first tile of keys is 0. */
 static void backward_tile(const struct head *head, const struct tile *tile,
                           const struct head_gradients *at)
@@ -239,16 +264,17 @@ static void backward_tile(const struct head *head, const struct tile *tile,
     for (size_t q = 0; q < tile->queries; q++)
         exponentiate(scores[q], visible_keys(tile, q), tile->keys,
                      at->log_sum[tile->first_query + q]);
-    sum_over_queries(head, tile, scores, dout, head->output_stride, seen, at->value_gradient + keys,
-                     head->qkv_stride);
-
     multiply_rows(head, tile, 1, dout, head->output_stride, at->value + keys, head->qkv_stride,
                   slopes);
     for (size_t q = 0; q < tile->queries; q++) {
         const real row_sum = at->row_sum[tile->first_query + q];
+        drop_row(head, tile, q, slopes[q]);
         for (size_t k = 0; k < tile->keys; k++)
             slopes[q][k] = scores[q][k] * (slopes[q][k] - row_sum) * head->scale;
+        drop_row(head, tile, q, scores[q]);
     }
+    sum_over_queries(head, tile, scores, dout, head->output_stride, seen, at->value_gradient + keys,
+                     head->qkv_stride);
     sum_over_keys(head, tile, slopes, at->key + keys, head->qkv_stride, tile->first_key != 0,
                   at->query_gradient + queries, head->qkv_stride);
     sum_over_queries(head, tile, slopes, at->query + queries, head->qkv_stride, seen,
@@ -289,7 +315,8 @@ static void backward_heads(const void *work, size_t first, size_t end)
             .value_gradient = gradient + 2 * at->width,
             .row_sum = at->scratch + i * at->head.sequence,
         };
-        backward_head(&at->head, &gradients);
+        const struct head head = head_at(at, i);
+        backward_head(&head, &gradients);
     }
 }
 

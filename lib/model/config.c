@@ -10,7 +10,8 @@
 #include "base/json.h"
 
 enum { SIZE_MAX_VALUE = 1 << 24, LAYERS_MAX = 4096, HEADS_MAX = 4096 };
-#define FILE_MAX (1u << 20)
+#define FILE_MAX    (1u << 20)
+#define DROPOUT_MAX 0.99
 
 static int size_of(const struct eth_hpp_json *root, const char *key)
 {
@@ -26,7 +27,6 @@ static void note_unlike(const struct eth_hpp_json *root, struct eth_hpp_model *m
     } flags[] = {{"scale_attn_weights", true},
                  {"scale_attn_by_inverse_layer_idx", false},
                  {"add_cross_attention", false}};
-    static const char *const dropouts[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
     const char *activation = eth_hpp_json_string_or(root, "activation_function", 32, "gelu_new");
     double epsilon = eth_hpp_json_number_or(root, "layer_norm_epsilon", 0, 1, 1e-5);
     char *to = model->unlike;
@@ -39,9 +39,12 @@ static void note_unlike(const struct eth_hpp_json *root, struct eth_hpp_model *m
         if (set != flags[i].published)
             snprintf(to, sizeof(model->unlike), "%s %s", flags[i].key, set ? "true" : "false");
     }
-    for (size_t i = 0; i < sizeof(dropouts) / sizeof(dropouts[0]); i++)
-        if (eth_hpp_json_number_or(root, dropouts[i], 0, 1, 0) > 0)
-            model->dropout = true;
+}
+
+/* Below 1, since what is kept is multiplied by 1 / (1 - rate). */
+static double read_dropout(const struct eth_hpp_json *root, const char *key)
+{
+    return eth_hpp_json_number_or(root, key, 0, DROPOUT_MAX, 0);
 }
 
 static void read_gpt2(const struct eth_hpp_json *root, struct eth_hpp_model *model)
@@ -54,6 +57,9 @@ static void read_gpt2(const struct eth_hpp_json *root, struct eth_hpp_model *mod
                                                 4 * (int64_t)model->hidden);
     model->key_value_heads = model->heads;
     model->tied = eth_hpp_json_boolean_or(root, "tie_word_embeddings", true);
+    model->embedding_dropout = read_dropout(root, "embd_pdrop");
+    model->attention_dropout = read_dropout(root, "attn_pdrop");
+    model->residual_dropout = read_dropout(root, "resid_pdrop");
     note_unlike(root, model);
 }
 

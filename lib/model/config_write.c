@@ -25,9 +25,9 @@ static struct json_object *describe(const struct eth_hpp_model *model)
     eth_hpp_json_put(&root, "activation_function", json_object_new_string("gelu_new"));
     eth_hpp_json_put(&root, "layer_norm_epsilon", eth_hpp_json_new_number(1e-5));
     eth_hpp_json_put(&root, "tie_word_embeddings", json_object_new_boolean(model->tied));
-    put_integer(&root, "resid_pdrop", 0);
-    put_integer(&root, "embd_pdrop", 0);
-    put_integer(&root, "attn_pdrop", 0);
+    eth_hpp_json_put(&root, "resid_pdrop", eth_hpp_json_new_number(model->residual_dropout));
+    eth_hpp_json_put(&root, "embd_pdrop", eth_hpp_json_new_number(model->embedding_dropout));
+    eth_hpp_json_put(&root, "attn_pdrop", eth_hpp_json_new_number(model->attention_dropout));
     /* Hugging Face's defaults are tokens of GPT-2's own vocabulary; the data's may have none. */
     put_integer(&root, "bos_token_id", model->vocabulary > 50256 ? 50256 : 0);
     put_integer(&root, "eos_token_id", model->vocabulary > 50256 ? 50256 : 0);

@@ -41,7 +41,9 @@ struct eth_hpp_model {
     bool tied; /* the head uses the embedding's matrix */
     /* What its configuration asks for and the built-in GPT does not do: costs are the same. */
     char unlike[96]; /* makes it another model, "activation_function relu"; "" for nothing */
-    bool dropout;
+    /* Probabilities, each of 0 .. 1: of the embedding's output, of attention's, of what the
+     * residual stream is given. */
+    double embedding_dropout, attention_dropout, residual_dropout;
 };
 
 /* A preset by name, or NULL; and the names, separated by ", ". */

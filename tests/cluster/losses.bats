@@ -6,6 +6,7 @@ load plans
 CLUSTER_DIR=$OTHER_CLUSTER_DIR
 
 STEPS=50
+MODEL=gpt2-tiny6
 
 # On emulated devices that are hardly slower than the real arithmetic: time does not matter here.
 setup_file() {
@@ -24,13 +25,14 @@ teardown_file() {
 train() { # NAME COMMAND... (to which `train` and its options are added)
 	local name=$1
 	shift
-	on_cluster "$@" train --model=gpt2-tiny6 --global-batch=16 --data=text --steps=$STEPS --seed=7 --metrics="$name.jsonl"
+	on_cluster "$@" train --model=$MODEL --global-batch=16 --data=text --steps=$STEPS --seed=7 --metrics="$name.jsonl"
 }
 
 losses() { sed -n 's/.*"loss": *\([0-9.e+-]*\).*/\1/p' "$TEST_WORK/$1.jsonl"; }
 
-same_losses_as_reference() { # NAME
-	losses reference >"$TEST_WORK/a"
+same_losses_as_reference() { same_losses "$1" reference; }
+same_losses() { # NAME REFERENCE
+	losses "$2" >"$TEST_WORK/a"
 	losses "$1" >"$TEST_WORK/b"
 	[ "$(wc -l <"$TEST_WORK/a")" -eq $STEPS ] && [ "$(wc -l <"$TEST_WORK/b")" -eq $STEPS ] || {
 		echo "not $STEPS losses in $1"
@@ -50,11 +52,11 @@ memory_as_predicted() { # NAME
 }
 
 # Trains under a plan on the eight GPUs.
-check_plan() { # NAME
+check_plan() { # NAME [REFERENCE]
 	"plan_$1" >"$TEST_WORK/$1.json"
 	train "$1" srun -N4 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix --eth-hpp=gpt2-tiny6 --eth-hpp-plan="$1.json" \
 		--eth-hpp-calibrate=no "$ETH_HPP_PREFIX/bin/eth-hpp"
-	same_losses_as_reference "$1"
+	same_losses "$1" "${2:-reference}"
 	memory_as_predicted "$1"
 }
 
@@ -71,6 +73,20 @@ check_plan() { # NAME
 @test "recomputed activations" { check_plan recompute; }
 @test "a sharded optimizer of unlike pipelines" { check_plan sharded; }
 @test "a sharded optimizer of mixed stages" { check_plan sharded_mixed; }
+
+@test "dropout, with and without recomputed activations" {
+	MODEL=dropping.config
+	cat >"$TEST_WORK/$MODEL" <<-END
+		{"model_type":"gpt2","vocab_size":256,"n_positions":64,"n_embd":64,"n_layer":6,"n_head":4,"n_inner":256,
+		 "embd_pdrop":0.1,"resid_pdrop":0.1,"attn_pdrop":0.1}
+	END
+	train dropping "$ETH_HPP_PREFIX/bin/eth-hpp"
+	run same_losses_as_reference dropping
+	[ "$status" -ne 0 ]
+	check_plan unlike dropping
+	check_plan mixed dropping
+	check_plan recompute dropping
+}
 
 @test "the solver's plan on a heterogeneous job" {
 	on_cluster_het 100 srun --quiet -p new -N2 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix --eth-hpp=gpt2-tiny6 \

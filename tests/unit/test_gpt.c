@@ -44,14 +44,48 @@ static void assert_same_gradients(const struct stage *whole, const struct stage 
 
 /* ---- tests ---- */
 
+/* With dropout everywhere, at rates that tell the places apart. */
+static struct eth_hpp_model dropping(void)
+{
+    struct eth_hpp_model model = tiny;
+    model.embedding_dropout = 0.1;
+    model.attention_dropout = 0.2;
+    model.residual_dropout = 0.3;
+    return model;
+}
+
 static void gradients_follow_the_loss(void **state)
 {
     (void)state;
-    double loss[2];
-    struct stage *stage = whole_with_gradients(&tiny, loss);
-    for (size_t i = 0; i < stage->context.count; i++)
-        gradient_check(stage->context.tensors[i].name, whole_loss, stage, stage->context.weights[i],
-                       stage->context.tensors[i].count, stage->context.gradients[i]);
+    const struct eth_hpp_model models[] = {tiny, dropping()};
+    double loss[2][2];
+    for (int m = 0; m < 2; m++) {
+        struct stage *stage = whole_with_gradients(&models[m], loss[m]);
+        for (size_t i = 0; i < stage->context.count; i++)
+            gradient_check(stage->context.tensors[i].name, whole_loss, stage,
+                           stage->context.weights[i], stage->context.tensors[i].count,
+                           stage->context.gradients[i]);
+        stage_close(stage);
+    }
+    assert_true(fabs(loss[0][0] - loss[1][0]) > 1e-3);
+}
+
+/* Other numbers at each step and with another seed. */
+static void dropout_changes_with_step_and_seed(void **state)
+{
+    (void)state;
+    const struct eth_hpp_model model = dropping();
+    struct stage *stage = stage_open(&model, 0, LAYERS, SAMPLES, 1, false);
+    double losses[4];
+    for (int i = 0; i < 4; i++) {
+        double loss[2] = {0, 0};
+        struct batch batch = batch_of(stage, 0, 0, SAMPLES, loss);
+        batch.view.step = i == 1;
+        eth_hpp_gpt_set_seed(stage->gpt, i == 2 ? 6 : 5);
+        run_forward(stage, &batch, NULL, NULL);
+        losses[i] = loss[0];
+    }
+    assert_true(losses[0] == losses[3] && losses[0] != losses[1] && losses[0] != losses[2]);
     stage_close(stage);
 }
 
@@ -157,10 +191,11 @@ static void the_first_loss_is_that_of_chance(void **state)
 static void a_split_batch_sums_to_the_whole(void **state)
 {
     (void)state;
+    const struct eth_hpp_model model = dropping();
     double loss[2], whole[2];
-    struct stage *expected = whole_with_gradients(&tiny, whole);
+    struct stage *expected = whole_with_gradients(&model, whole);
     for (int recompute = 0; recompute <= 1; recompute++) {
-        struct stage *stage = stage_open(&tiny, 0, LAYERS, 3, 2, recompute);
+        struct stage *stage = stage_open(&model, 0, LAYERS, 3, 2, recompute);
         loss[0] = loss[1] = 0;
         struct batch one = batch_of(stage, 0, 0, 1, loss);
         struct batch three = batch_of(stage, 1, 1, 3, loss);
@@ -179,15 +214,16 @@ static void a_split_batch_sums_to_the_whole(void **state)
 static void stages_hand_over_what_the_whole_computes(void **state)
 {
     (void)state;
+    const struct eth_hpp_model model = dropping();
     double whole[2];
-    struct stage *expected = whole_with_gradients(&tiny, whole);
+    struct stage *expected = whole_with_gradients(&model, whole);
     const size_t bytes = SAMPLES * SEQUENCE * HIDDEN * sizeof(double);
     double *passed = malloc(bytes), *gradient = malloc(bytes);
     for (int cut = 1; cut < LAYERS; cut++)
         for (int recompute = 0; recompute <= 1; recompute++) {
             double loss[2] = {0, 0};
-            struct stage *first = stage_open(&tiny, 0, cut, SAMPLES, 1, recompute);
-            struct stage *last = stage_open(&tiny, cut, LAYERS, SAMPLES, 1, recompute);
+            struct stage *first = stage_open(&model, 0, cut, SAMPLES, 1, recompute);
+            struct stage *last = stage_open(&model, cut, LAYERS, SAMPLES, 1, recompute);
             assert_int_equal(first->context.input_bytes, 0);
             assert_int_equal(first->context.output_bytes, bytes / SAMPLES);
             assert_int_equal(last->context.input_bytes, bytes / SAMPLES);
@@ -201,9 +237,11 @@ static void stages_hand_over_what_the_whole_computes(void **state)
 
             /* the tied gradient is the sum of what its holders have */
             double *one =
-                first->context.gradients[stage_context_find(&first->context, "transformer.wte.weight")];
+                first->context
+                    .gradients[stage_context_find(&first->context, "transformer.wte.weight")];
             double *other =
-                last->context.gradients[stage_context_find(&last->context, "transformer.wte.weight")];
+                last->context
+                    .gradients[stage_context_find(&last->context, "transformer.wte.weight")];
             for (size_t i = 0; i < VOCABULARY * HIDDEN; i++)
                 one[i] = other[i] = one[i] + other[i];
             assert_same_gradients(expected, first);
@@ -220,6 +258,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_follow_the_loss),
+        cmocka_unit_test(dropout_changes_with_step_and_seed),
         cmocka_unit_test(loss_and_gradients_are_those_of_hugging_face),
         cmocka_unit_test(an_untied_head_has_its_own_gradient),
         cmocka_unit_test(the_first_loss_is_that_of_chance),

@@ -9,6 +9,7 @@
 
 #define ETH_HPP_CPU_FLOAT64
 #include "kernels/cpu/cpu.h"
+#include "kernels/random.h"
 #include "tests/unit/gradient_check.h"
 
 static struct eth_hpp_kernels *kernels;
@@ -196,6 +197,7 @@ static void linear_gradients(void **state)
 struct attention {
     struct eth_hpp_attention shape;
     double *qkv, *output, *log_sum, *direction;
+    double *factors; /* of dropout, [sample][head][query][key], rows of a multiple of 4 */
 };
 
 static double attention_loss(void *at)
@@ -211,6 +213,7 @@ static double attention_loss(void *at)
 static void assert_attention_by_definition(const struct attention *a)
 {
     const size_t width = a->shape.heads * a->shape.head_size, size = a->shape.head_size;
+    const size_t pitch = (a->shape.sequence + 3) / 4 * 4, heads = a->shape.heads;
     for (size_t row = 0; row < a->shape.samples * a->shape.sequence; row++)
         for (size_t h = 0; h < a->shape.heads; h++) {
             const size_t first = row - row % a->shape.sequence;
@@ -219,31 +222,44 @@ static void assert_attention_by_definition(const struct attention *a)
             for (size_t other = first; other <= row; other++) {
                 const double *key = a->qkv + other * 3 * width + width + h * size;
                 const double p = exp(gradient_check_dot(query, key, size) / sqrt((double)size));
+                const double factor =
+                    a->factors[(first * heads + h * a->shape.sequence + row - first) * pitch +
+                               other - first];
                 total += p;
                 for (size_t i = 0; i < size; i++)
-                    sums[i] += p * key[width + i];
+                    sums[i] += p * factor * key[width + i];
             }
             for (size_t i = 0; i < size; i++)
                 assert_true(fabs(a->output[row * width + h * size + i] - sums[i] / total) < 1e-12);
         }
 }
 
-static void check_attention(size_t samples, size_t sequence, size_t heads, size_t head_size)
+static void check_attention(size_t samples, size_t sequence, size_t heads, size_t head_size,
+                            double rate)
 {
     const size_t rows = samples * sequence, width = heads * head_size;
-    struct attention a = {.shape = {samples, sequence, heads, head_size},
-                          .qkv = gradient_check_numbers(rows * 3 * width, 1),
-                          .output = gradient_check_numbers(rows * width, 2),
-                          .log_sum = gradient_check_numbers(rows * heads, 3),
-                          .direction = gradient_check_numbers(rows * width, 4)};
+    const size_t row_count = (sequence + 3) / 4 * 4;
+    const struct eth_hpp_dropout dropout = {
+        .rate = rate, .seed = 3, .step = 2, .first_sample = 9, .layer = 4, .operation = 1};
+    struct attention a = {
+        .shape = {samples, sequence, heads, head_size, rate > 0 ? &dropout : NULL},
+        .factors = malloc(rows * heads * row_count * sizeof(double)),
+        .qkv = gradient_check_numbers(rows * 3 * width, 1),
+        .output = gradient_check_numbers(rows * width, 2),
+        .log_sum = gradient_check_numbers(rows * heads, 3),
+        .direction = gradient_check_numbers(rows * width, 4)};
     double *gradient = started(rows * 3 * width), *scratch = started(rows * heads);
     for (size_t i = 0; i < rows * 3 * width; i++)
         a.qkv[i] *= 3; /* so that the running maximum changes */
+    for (size_t i = 0; i < rows * heads * row_count; i++)
+        a.factors[i] = 1;
+    op->dropout(NULL, &dropout, samples, heads * sequence * row_count, a.factors);
     attention_loss(&a);
     assert_attention_by_definition(&a);
     op->attention_backward(NULL, &a.shape, a.direction, a.qkv, a.output, a.log_sum, gradient,
                            scratch);
     gradient_check("qkv", attention_loss, &a, a.qkv, rows * 3 * width, gradient);
+    free(a.factors);
     free(a.qkv);
     free(a.output);
     free(a.log_sum);
@@ -255,11 +271,64 @@ static void check_attention(size_t samples, size_t sequence, size_t heads, size_
 static void attention_gradients(void **state)
 {
     (void)state;
-    check_attention(1, 1, 1, 1);
-    check_attention(2, 5, 3, 4);
-    check_attention(1, 64, 1, 3); /* exactly a tile */
-    check_attention(2, 65, 2, 4); /* one more */
-    check_attention(1, 150, 1, 8);
+    check_attention(1, 1, 1, 1, 0);
+    check_attention(2, 5, 3, 4, 0);
+    check_attention(1, 64, 1, 3, 0); /* exactly a tile */
+    check_attention(2, 65, 2, 4, 0); /* one more */
+    check_attention(1, 150, 1, 8, 0);
+    check_attention(2, 67, 2, 4, 0.3);
+    check_attention(1, 150, 2, 8, 0.1);
+}
+
+/* ---- dropout ---- */
+
+static void dropout_depends_on_the_place_alone(void **state)
+{
+    (void)state;
+    enum { COUNT = 1001, TOGETHER = 3 };
+    const struct eth_hpp_dropout all = {.rate = 0.25,
+                                        .seed = 0x1234567890ull,
+                                        .step = 7,
+                                        .first_sample = 40,
+                                        .layer = 2,
+                                        .operation = 3};
+    double together[TOGETHER * COUNT], alone[COUNT];
+    int dropped = 0, alike[4] = {0};
+    for (int i = 0; i < TOGETHER * COUNT; i++)
+        together[i] = 3;
+    op->dropout(NULL, &all, TOGETHER, COUNT, together);
+    for (int i = 0; i < TOGETHER * COUNT; i++) {
+        assert_true(together[i] == 0 || together[i] == 4);
+        dropped += together[i] == 0;
+    }
+    assert_in_range(dropped, 650, 850); /* of 3003 at 0.25: 751, deviation 24 */
+    for (int change = 0; change < 5; change++) {
+        struct eth_hpp_dropout other = all;
+        int same = 0;
+        other.first_sample += 1; /* the second sample, and in another micro-batch */
+        other.step += change == 1;
+        other.layer += change == 2;
+        other.operation += change == 3;
+        other.seed += change == 4;
+        for (int i = 0; i < COUNT; i++)
+            alone[i] = 3;
+        op->dropout(NULL, &other, 1, COUNT, alone);
+        for (int i = 0; i < COUNT; i++)
+            same += alone[i] == together[COUNT + i];
+        if (change == 0)
+            assert_int_equal(same, COUNT);
+        else
+            alike[change - 1] = same;
+    }
+    for (int change = 0; change < 4; change++)
+        assert_in_range(alike[change], 550, 700); /* by chance 1 - 2 x 0.25 x 0.75 */
+    /* the reference generator's bits: block 5 holds the elements 20 to 23 */
+    const uint32_t counter[4] = {5, 2u << 16 | 3u << 8, 40, 0};
+    const uint32_t key[2] = {0x34567890u, 0x12u ^ 7u ^ 0x80000000u};
+    uint32_t bits[4];
+    eth_hpp_random_philox(counter, key, bits);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(together[20 + i] == 0, bits[i] < 1u << 30);
 }
 
 /* ---- gelu and cross-entropy ---- */
@@ -345,6 +414,7 @@ int main(void)
         cmocka_unit_test(layernorm_gradients),
         cmocka_unit_test(linear_gradients),
         cmocka_unit_test(attention_gradients),
+        cmocka_unit_test(dropout_depends_on_the_place_alone),
         cmocka_unit_test(gelu_gradients),
         cmocka_unit_test(cross_entropy_gradients),
         cmocka_unit_test(cross_entropy_of_huge_logits_is_finite),

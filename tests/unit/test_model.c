@@ -51,6 +51,7 @@ static void a_configuration_equals_its_preset(void **state)
     (void)state;
     char path[] = "test_model.XXXXXX";
     struct eth_hpp_model model, preset;
+    struct eth_hpp_error err = {0};
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
@@ -60,13 +61,18 @@ static void a_configuration_equals_its_preset(void **state)
     find(path, &model);
     find("gpt2", &preset);
     assert_true(parameters(&model) == parameters(&preset) && model.tied && model.inner == 3072);
-    assert_true(model.unlike[0] == '\0' && model.dropout && !preset.dropout);
+    assert_true(model.unlike[0] == '\0' && model.residual_dropout == 0.1 &&
+                model.embedding_dropout == 0 && preset.residual_dropout == 0);
     write_file(path, "{\"model_type\":\"gpt2\",\"n_embd\":768,\"n_layer\":12,\"n_head\":12,"
                      "\"n_positions\":1024,\"vocab_size\":50257,"
                      "\"activation_function\":\"relu\",\"attn_pdrop\":0}");
     find(path, &model);
     assert_string_equal(model.unlike, "activation_function relu");
-    assert_false(model.dropout);
+    assert_true(model.attention_dropout == 0);
+    write_file(path, "{\"model_type\":\"gpt2\",\"n_embd\":768,\"n_layer\":12,\"n_head\":12,"
+                     "\"n_positions\":1024,\"vocab_size\":50257,\"attn_pdrop\":1}");
+    assert_int_equal(eth_hpp_model_find(path, &model, &err), ETH_HPP_ERR_INPUT);
+    assert_non_null(strstr(err.text, "attn_pdrop: must be "));
     write_file(path, "{\"model_type\":\"llama\",\"hidden_size\":4096,\"num_hidden_layers\":32,"
                      "\"num_attention_heads\":32,\"num_key_value_heads\":8,"
                      "\"intermediate_size\":14336,\"max_position_embeddings\":8192,"
