@@ -9,6 +9,8 @@
 /* A temperature to begin with: a step that is this fraction longer is accepted with probability
  * 1/e. */
 #define ETH_HPP_ANNEAL_HOT 0.01
+/* Where GPUs are few a single move changes the step by much. */
+#define ETH_HPP_ANNEAL_HOT_FEW 0.2
 
 /* Improves *draft, whose step is *step_s, in `tries` evaluations; the best draft met is left in
  * both. Begins at the temperature `hot`. Deterministic in `seed`. Stops early

@@ -11,7 +11,7 @@
 #include "plan/idle.h"
 #include "plan/order.h"
 #include "plan/simulate.h"
-#include "plan/starts.h"
+#include "plan/starts_small.h"
 
 /* What each effort adds to those before it: rounds of annealing with so many evaluations each. */
 static const struct {
@@ -90,14 +90,15 @@ static void search_with(struct eth_hpp_workshop *shop, enum eth_hpp_effort effor
         take_candidate(&drafts->best, &drafts->starts.list[0]);
     if (shop->options->shape == ETH_HPP_SHAPE_EVEN)
         return;
+    double hot = shop->cost->cluster->gpu_count > ETH_HPP_SMALL_GPUS ? ETH_HPP_ANNEAL_HOT
+                                                                     : ETH_HPP_ANNEAL_HOT_FEW;
     for (int round = 0; round < budgets[effort].rounds && !shop->failed; round++) {
         int last = budgets[effort].candidates - 1;
         if (drafts->best.step_s <= ETH_HPP_ANNEAL_CLOSED * lower_bound_s)
             return;
         if (round % 4 == 3 && last < drafts->starts.count)
             take_candidate(&drafts->starts.list[last], &drafts->best);
-        improve(shop, drafts, round % 2 == 0 ? ETH_HPP_ANNEAL_HOT : 2 * ETH_HPP_ANNEAL_HOT,
-                lower_bound_s);
+        improve(shop, drafts, round % 2 == 0 ? hot : 2 * hot, lower_bound_s);
     }
 }
 
