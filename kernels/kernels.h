@@ -146,7 +146,7 @@ struct eth_hpp_kernels_ops {
 
     /* ---- loss ---- */
 
-    /* Softmax and cross-entropy over logits[rows][classes]; a target of -1 is not counted. ADDS TO
+    /* Softmax and cross-entropy over logits[rows][classes]; a target below 0 is not counted. ADDS TO
      * loss[0] the sum of the losses and to loss[1] the number of counted targets. */
     void (*cross_entropy_forward)(void *state, size_t rows, size_t classes, const void *logits,
                                   const int32_t *targets, double *loss);

@@ -137,8 +137,8 @@ struct eth_hpp_micro_batch {
     int samples;
     const int32_t *tokens;  /* samples x sequence_length, in device memory; only where layer 0 is
                                held, else NULL */
-    const int32_t *targets; /* the same shape; -1 is not counted; only where the last layer is held,
-                               else NULL */
+    const int32_t *targets; /* the same shape; -1 and -100 are not counted;
+                               only where the last layer is held, else NULL */
     double *loss; /* device memory, two values: the forward of the last layer adds the sum of the
                      losses and the number of counted targets; NULL elsewhere */
     bool replay;  /* this forward repeats an earlier one (recompute): do not add to loss */

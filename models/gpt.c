@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "models/gpt_stage.h"
+#include "runtime/data.h"
 
 static enum eth_hpp_status sample(void *user, int64_t number, int32_t *tokens, int32_t *targets,
                                   struct eth_hpp_error *err)
@@ -15,7 +16,8 @@ static enum eth_hpp_status sample(void *user, int64_t number, int32_t *tokens, i
         return status;
     for (int i = 0; i < gpt->part->sequence_length; i++) {
         const bool bad_token = tokens[i] < 0 || tokens[i] >= vocabulary;
-        if (bad_token || targets[i] < -1 || targets[i] >= vocabulary)
+        const bool counted = targets[i] != -1 && targets[i] != ETH_HPP_NO_TARGET;
+        if (bad_token || (counted && (targets[i] < 0 || targets[i] >= vocabulary)))
             return eth_hpp_error_set(
                 err, ETH_HPP_ERR_INPUT,
                 "sample %lld of the data: token %d does not exist in a vocabulary of %d; train a "

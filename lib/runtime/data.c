@@ -14,7 +14,8 @@ enum {
     WIDE_MAGIC = 20240801, /* llm.c's files of 4-byte tokens, for Llama 3 */
     HEADER_VERSION = 1,
     BYTE_VOCABULARY = 256,
-    WORD_VOCABULARY = 65536
+    WORD_VOCABULARY = 65535,
+    PADDING = 65535 /* in a .bin file */
 };
 
 struct eth_hpp_data {
@@ -196,9 +197,14 @@ enum eth_hpp_status eth_hpp_data_sample(void *data, int64_t number, int32_t *tok
     int64_t sample = number % d->sample_count;
     if (d->options.shuffle)
         sample = permute(sample, d->sample_count, mix(d->options.seed) + (uint64_t)pass);
+    const bool may_pad = d->token_bytes == 2;
     for (int i = 0; i < length; i++) {
         tokens[i] = token_at(d, sample * length + i);
         targets[i] = token_at(d, sample * length + i + 1);
+        if (may_pad && tokens[i] == PADDING)
+            tokens[i] = 0; /* any token of a vocabulary */
+        if (may_pad && targets[i] == PADDING)
+            targets[i] = ETH_HPP_NO_TARGET;
     }
     return ETH_HPP_OK;
 }

@@ -4,12 +4,16 @@
  *
  * Files: a text, of which every byte is a token (vocabulary 256); or tokens, with a name that ends
  * in ".bin": raw little-endian uint16, or the same behind a header of 256 int32 that starts with
- * 20240520 (magic), 1 (version), number of tokens, as karpathy/llm.c writes them.
+ * 20240520 (magic), 1 (version), number of tokens, as karpathy/llm.c writes them. In a ".bin" file
+ * 65535 is padding: it is no target, and read as token 0.
  */
 #ifndef ETH_HPP_RUNTIME_DATA_H
 #define ETH_HPP_RUNTIME_DATA_H
 
 #include "base/error.h"
+
+/* A target that is not counted, as Hugging Face's and PyTorch's losses have it. */
+enum { ETH_HPP_NO_TARGET = -100 };
 
 struct eth_hpp_data;
 
@@ -28,7 +32,7 @@ void eth_hpp_data_close(struct eth_hpp_data *data);
 int64_t eth_hpp_data_tokens(const struct eth_hpp_data *data);
 /* Samples of one pass over the file. */
 int64_t eth_hpp_data_samples(const struct eth_hpp_data *data);
-/* Tokens are 0 .. vocabulary-1; known only where the format says so: 256 of a text, 65536 else. */
+/* Tokens are 0 .. vocabulary-1; known only where the format says so: 256 of a text, 65535 else. */
 int eth_hpp_data_vocabulary(const struct eth_hpp_data *data);
 
 /* Writes sample `number` (0 .. without end): sequence_length tokens and targets. `data` is a struct

@@ -7,6 +7,7 @@ CLUSTER_DIR=$OTHER_CLUSTER_DIR
 
 STEPS=50
 MODEL=gpt2-tiny6
+DATA=text
 
 # On emulated devices that are hardly slower than the real arithmetic: time does not matter here.
 setup_file() {
@@ -25,7 +26,7 @@ teardown_file() {
 train() { # NAME COMMAND... (to which `train` and its options are added)
 	local name=$1
 	shift
-	on_cluster "$@" train --model=$MODEL --global-batch=16 --data=text --steps=$STEPS --seed=7 --metrics="$name.jsonl"
+	on_cluster "$@" train --model=$MODEL --global-batch=16 --data=$DATA --steps=$STEPS --seed=7 --metrics="$name.jsonl"
 }
 
 losses() { sed -n 's/.*"loss": *\([0-9.e+-]*\).*/\1/p' "$TEST_WORK/$1.jsonl"; }
@@ -86,6 +87,28 @@ check_plan() { # NAME [REFERENCE]
 	check_plan unlike dropping
 	check_plan mixed dropping
 	check_plan recompute dropping
+}
+
+# The text as 16-bit tokens, with stretches of padding in which whole samples lie.
+pad_text() {
+	local piece
+	iconv -f latin1 -t utf-16le "$TEST_WORK/text" >"$TEST_WORK/words"
+	for piece in {0..15}; do
+		dd if="$TEST_WORK/words" bs=2000 skip="$piece" count=1 status=none
+		head -c $((piece * 100)) /dev/zero | tr '\0' '\377'
+	done >"$TEST_WORK/padded.bin"
+}
+
+@test "padded targets: the mean is over the real ones of the whole batch" {
+	DATA=padded.bin
+	pad_text
+	train padded "$ETH_HPP_PREFIX/bin/eth-hpp"
+	sed -n 's/.*"targets": *\([0-9]*\).*/\1/p' "$TEST_WORK/padded.jsonl" | sort -n | tr '\n' ' '
+	sed -n 's/.*"targets": *\([0-9]*\).*/\1/p' "$TEST_WORK/padded.jsonl" | awk '
+		{ if ($1 >= 1024) whole = 1; if (NR == 1 || $1 < least) least = $1 } END { exit whole || least > 700 }'
+	check_plan even padded # a sample a micro-batch: some have no target
+	check_plan unlike padded
+	check_plan sharded padded
 }
 
 @test "the solver's plan on a heterogeneous job" {

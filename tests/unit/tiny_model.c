@@ -177,7 +177,8 @@ static enum eth_hpp_status backward(void *user, const struct eth_hpp_micro_batch
     return ETH_HPP_OK;
 }
 
-/* Some targets are left out, unevenly, so that a mean of means would differ. */
+/* Some targets are left out, unevenly, so that a mean of means would differ; and all of the last
+ * samples of a batch, so that some micro-batches and some ranks have none. */
 static enum eth_hpp_status sample(void *user, int64_t number, int32_t *tokens, int32_t *targets,
                                   struct eth_hpp_error *err)
 {
@@ -185,7 +186,9 @@ static enum eth_hpp_status sample(void *user, int64_t number, int32_t *tokens, i
     (void)err;
     for (int t = 0; t < T; t++) {
         tokens[t] = (int32_t)((number * 5 + t * t) % V);
-        targets[t] = (number + t) % 4 == 0 ? -1 : (int32_t)((number * 5 + (t + 1) * (t + 1)) % V);
+        targets[t] = number % 8 > 4 || (number + t) % 4 == 0
+                         ? -1
+                         : (int32_t)((number * 5 + (t + 1) * (t + 1)) % V);
     }
     return ETH_HPP_OK;
 }
