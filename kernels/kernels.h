@@ -164,6 +164,11 @@ struct eth_hpp_kernels_ops {
     /* ADDS the sum of the squares (of sums, in double, in a fixed order) TO *result. */
     void (*sum_of_squares)(void *state, size_t count, const void *sums, double *result);
 
+    /* ADDS to *result (modulo 2^64) a number that shows any change of the sums' bits: of each
+     * element mix(bits + (i + 1) x 0x9e3779b97f4a7c15), with the finaliser of splitmix64 as mix, so
+     * that elements may be taken in any order. */
+    void (*checksum)(void *state, size_t count, const void *sums, uint64_t *result);
+
     /* ---- initialisation ---- */
 
     /* OVERWRITES master weights with normal numbers of mean 0. Element i depends on seed, tensor

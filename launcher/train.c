@@ -34,6 +34,7 @@ enum {
     CHECKPOINT_KEEP,
     RESUME,
     INIT_FROM,
+    CHECK_REPLICAS,
     OPTIONS
 };
 
@@ -140,6 +141,14 @@ static const struct eth_hpp_option options[OPTIONS] = {
                    .argument = "DIR",
                    .help = "first weights from a Hugging Face folder (config.json, "
                            "model.safetensors)"},
+    [CHECK_REPLICAS] = {.name = "check-replicas",
+                        .kind = ETH_HPP_OPTION_COUNT,
+                        .argument = "N",
+                        .help = "steps from one comparison of the weights of ranks that hold the "
+                                "same layers to the next; 0: never",
+                        .least = 0,
+                        .most = 1e9,
+                        .fallback = "100"},
 };
 
 /* What a run consists of, in the order in which it is made. */
@@ -273,7 +282,9 @@ static enum eth_hpp_status open_model(struct run *run, struct eth_hpp_error *err
                                       .seed = (uint64_t)eth_hpp_option_number(run->set, SEED),
                                       .sample = sample,
                                       .data = run};
-    enum eth_hpp_status status = eth_hpp_init(NULL, &run->context, err);
+    const int check = (int)eth_hpp_option_number(run->set, CHECK_REPLICAS);
+    const struct eth_hpp_init_options starting = {.check_replicas = check > 0 ? check : -1};
+    enum eth_hpp_status status = eth_hpp_init(&starting, &run->context, err);
     if (status != ETH_HPP_OK)
         return status;
     const struct eth_hpp_assignment *own = eth_hpp_get_assignment(run->context);

@@ -65,6 +65,8 @@ struct eth_hpp_init_options {
     const char *plan_path; /* NULL: $ETH_HPP_PLAN_FILE, which `eth-hpp launch` sets */
     double timeout_s;      /* no wait for another rank is longer; 0: $ETH_HPP_TIMEOUT, or 25 in
                               eth_hpp_init and 120 after it */
+    int check_replicas; /* steps from one comparison of the replicas' weights to the next; 0: 100,
+                           negative: never */
 };
 
 /* Reads the plan, meets the other ranks (PMIx; a single process without it), and opens the
@@ -215,8 +217,9 @@ struct eth_hpp_metrics {
 };
 
 /* One step: all micro-batches, gradient sums, clipping, AdamW. Collective over the ranks that are
- * not idle. `metrics` may be NULL. Errors: NUMERIC (loss not finite), PEER, TIMEOUT (the text names
- * rank, instruction, peer). */
+ * not idle. `metrics` may be NULL. Errors: NUMERIC (the loss is not finite; owners of a block hold
+ * unlike weights: the text names block and ranks), PEER, TIMEOUT (the text names rank, instruction,
+ * peer). */
 ETH_HPP_API enum eth_hpp_status eth_hpp_step(struct eth_hpp_context *context,
                                              const struct eth_hpp_optimizer_options *optimizer,
                                              struct eth_hpp_metrics *metrics,

@@ -1,3 +1,4 @@
+#include <string.h>
 #include <tgmath.h>
 
 #include "kernels/cpu/cpu.h"
@@ -116,8 +117,35 @@ static void sum_of_squares(void *state, size_t count, const void *sums, double *
         *result += parts[i];
 }
 
+/* Steele, Lea and Flood 2014. */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+ETH_HPP_CPU_CLONES
+static uint64_t mixed_sum(size_t count, const real *x)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bits = 0;
+        memcpy(&bits, &x[i], sizeof(x[i]));
+        total += mix(bits + (i + 1) * UINT64_C(0x9e3779b97f4a7c15));
+    }
+    return total;
+}
+
+static void checksum(void *state, size_t count, const void *sums, uint64_t *result)
+{
+    (void)state;
+    *result += mixed_sum(count, sums);
+}
+
 void ETH_HPP_CPU(optimizer_provide)(struct eth_hpp_kernels_ops *ops)
 {
     ops->adamw = adamw;
     ops->sum_of_squares = sum_of_squares;
+    ops->checksum = checksum;
 }

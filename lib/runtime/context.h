@@ -97,6 +97,7 @@ struct eth_hpp_context {
     struct eth_hpp_place place;         /* this rank in the plan */
     struct eth_hpp_assignment assignment;
     double timeout_s;
+    int check_replicas; /* steps; 0: never */
     struct eth_hpp_comm *comm;
     struct eth_hpp_group *active; /* all ranks that are not idle */
     struct eth_hpp_kernels *kernels;
@@ -199,7 +200,7 @@ enum eth_hpp_status eth_hpp_checkpoint_resume(struct eth_hpp_context *context, c
                                               struct eth_hpp_error *err);
 
 /* Compares the replicas of this rank's blocks in some of the steps (replicas.c). Errors: NUMERIC
- * where they differ. */
+ * where they differ, naming block and ranks. */
 enum eth_hpp_status eth_hpp_replicas_compare(struct eth_hpp_context *context,
                                              struct eth_hpp_error *err);
 

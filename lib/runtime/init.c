@@ -6,7 +6,8 @@
 #include "runtime/capabilities.h"
 #include "runtime/context.h"
 
-#define DEFAULT_TIMEOUT_S 120
+#define DEFAULT_TIMEOUT_S   120
+#define DEFAULT_CHECK_STEPS 100
 /* For ranks to meet: every rank ends within 30 s of the failure of one that does not come, the time
  * to find out who it is and to end those that hang included. */
 #define DEFAULT_MEET_S 16
@@ -186,6 +187,8 @@ enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
     enum eth_hpp_status status = c != NULL ? find_timeout(options, &c->timeout_s, &meet_s, err)
                                            : eth_hpp_error_memory(err, "a rank");
     if (status == ETH_HPP_OK) {
+        const int asked = options != NULL ? options->check_replicas : 0;
+        c->check_replicas = asked == 0 ? DEFAULT_CHECK_STEPS : asked > 0 ? asked : 0;
         c->job = *eth_hpp_bootstrap_get_place(bootstrap);
         status = eth_hpp_comm_open(bootstrap, meet_s, &c->comm, &failure);
         if (status != ETH_HPP_OK && c->job.size > 1)

@@ -207,6 +207,33 @@ static void sums_of_squares_are_added(void **state)
     assert_true(result == 651);
 }
 
+static uint64_t checksum_of(size_t count, const float *x)
+{
+    uint64_t result = 5;
+    op->checksum(kernels->state, count, x, &result);
+    return result - 5;
+}
+
+static void checksums_show_every_change(void **state)
+{
+    (void)state;
+    float x[9] = {0, 1, -1, 2, 1e-30f, 0, 3, 4, 5};
+    const uint64_t whole = checksum_of(9, x);
+    assert_int_equal(checksum_of(0, x), 0);
+    assert_true(checksum_of(9, x) == whole);
+    for (size_t i = 0; i < 9; i++) {
+        const float kept = x[i];
+        x[i] = -kept;
+        assert_true(checksum_of(9, x) != whole);
+        x[i] = nextafterf(kept, 10);
+        assert_true(checksum_of(9, x) != whole);
+        x[i] = kept;
+    }
+    x[3] = 3; /* two that change places */
+    x[6] = 2;
+    assert_true(checksum_of(9, x) != whole);
+}
+
 static void scale_add_and_fill(void **state)
 {
     (void)state;
@@ -293,6 +320,7 @@ int main(void)
         cmocka_unit_test(adamw_follows_its_definition),
         cmocka_unit_test(adamw_is_exact_to_the_bit),
         cmocka_unit_test(sums_of_squares_are_added),
+        cmocka_unit_test(checksums_show_every_change),
         cmocka_unit_test(scale_add_and_fill),
         cmocka_unit_test(philox_gives_the_known_answers),
         cmocka_unit_test(quantiles_invert_the_distribution),
