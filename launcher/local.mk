@@ -28,6 +28,7 @@ liblauncher_la_SOURCES = \
 	launcher/simulate.c \
 	launcher/train.c launcher/train.h \
 	launcher/train_checkpoint.c \
+	launcher/train_options.c launcher/train_options.h \
 	launcher/train_progress.c
 launcher_libs = liblauncher.la libmodels.la libruntime.la libkernels.la libcomm.la \
 	libbootstrap.la libplan.la libmodel.la libinventory.la libbase.la

@@ -12,144 +12,9 @@
 
 #include "base/log.h"
 #include "launcher/command.h"
+#include "launcher/train_options.h"
 #include "models/gpt.h"
 #include "runtime/data.h"
-
-enum {
-    DATA,
-    MODEL,
-    GLOBAL_BATCH,
-    SEQ,
-    STEPS,
-    LR,
-    MIN_LR,
-    WARMUP,
-    WEIGHT_DECAY,
-    CLIP,
-    SEED,
-    METRICS,
-    LOG_EVERY,
-    CHECKPOINT,
-    CHECKPOINT_EVERY,
-    CHECKPOINT_KEEP,
-    RESUME,
-    INIT_FROM,
-    CHECK_REPLICAS,
-    OPTIONS
-};
-
-static const struct eth_hpp_option options[OPTIONS] = {
-    [DATA] = {.name = "data",
-              .kind = ETH_HPP_OPTION_FILE,
-              .argument = "FILE",
-              .help = "text, of which every byte is a token, or tokens in a .bin file"},
-    [MODEL] = {.like = &eth_hpp_job_options[ETH_HPP_JOB_MODEL],
-               .help = "preset or config.json of the family gpt2 (default: the plan's)"},
-    [GLOBAL_BATCH] = {.like = &eth_hpp_job_options[ETH_HPP_JOB_GLOBAL_BATCH],
-                      .help = "samples of a step, where there is no plan yet"},
-    [SEQ] = {.like = &eth_hpp_job_options[ETH_HPP_JOB_SEQ],
-             .help = "tokens of a sample, where there is no plan yet"},
-    [STEPS] = {.name = "steps",
-               .kind = ETH_HPP_OPTION_COUNT,
-               .argument = "N",
-               .help = "optimizer steps",
-               .least = 1,
-               .most = 1e9,
-               .fallback = "100"},
-    [LR] = {.name = "lr",
-            .kind = ETH_HPP_OPTION_NUMBER,
-            .argument = "RATE",
-            .help = "learning rate after the warm-up",
-            .least = 0,
-            .most = 1e3,
-            .fallback = "6e-4"},
-    [MIN_LR] = {.name = "min-lr",
-                .kind = ETH_HPP_OPTION_NUMBER,
-                .argument = "RATE",
-                .help = "learning rate at the end of the cosine",
-                .least = 0,
-                .most = 1e3,
-                .fallback = "0"},
-    [WARMUP] = {.name = "warmup",
-                .kind = ETH_HPP_OPTION_COUNT,
-                .argument = "N",
-                .help = "steps over which the learning rate rises",
-                .least = 0,
-                .most = 1e9,
-                .fallback = "0"},
-    [WEIGHT_DECAY] = {.name = "weight-decay",
-                      .kind = ETH_HPP_OPTION_NUMBER,
-                      .argument = "X",
-                      .help = "of AdamW, for matrices",
-                      .least = 0,
-                      .most = 10,
-                      .fallback = "0.1"},
-    [CLIP] = {.name = "clip",
-              .kind = ETH_HPP_OPTION_NUMBER,
-              .argument = "NORM",
-              .help = "largest global norm of the gradient; 0 does not clip",
-              .least = 0,
-              .most = 1e9,
-              .fallback = "1"},
-    [SEED] = {.name = "seed",
-              .kind = ETH_HPP_OPTION_COUNT,
-              .argument = "N",
-              .help = "of the initial weights, the order of the data and dropout",
-              .least = 0,
-              .most = 9e15,
-              .fallback = "1"},
-    [METRICS] = {.name = "metrics",
-                 .kind = ETH_HPP_OPTION_FILE,
-                 .argument = "FILE",
-                 .help = "write a line of JSON for each step"},
-    [LOG_EVERY] = {.name = "log-every",
-                   .kind = ETH_HPP_OPTION_COUNT,
-                   .argument = "N",
-                   .help = "steps from line to line where standard output is no terminal",
-                   .least = 1,
-                   .most = 1e9,
-                   .fallback = "10"},
-    [CHECKPOINT] = {.name = "checkpoint",
-                    .kind = ETH_HPP_OPTION_FILE,
-                    .argument = "DIR",
-                    .help = "write checkpoints to this folder, which all nodes share"},
-    [CHECKPOINT_EVERY] = {.name = "checkpoint-every",
-                          .kind = ETH_HPP_OPTION_COUNT,
-                          .argument = "N",
-                          .help =
-                              "steps from checkpoint to checkpoint; 0: only at the end and on a "
-                              "signal",
-                          .least = 0,
-                          .most = 1e9,
-                          .fallback = "100"},
-    [CHECKPOINT_KEEP] = {.name = "checkpoint-keep",
-                         .kind = ETH_HPP_OPTION_COUNT,
-                         .argument = "N",
-                         .help = "checkpoints that stay, the newest ones; 0: all",
-                         .least = 0,
-                         .most = 1e6,
-                         .fallback = "3"},
-    [RESUME] = {.name = "resume",
-                .kind = ETH_HPP_OPTION_CHOICE,
-                .argument = "WHEN",
-                .help = "go on from the newest checkpoint: yes, no, auto (where there is one)",
-                .choices = "no|auto|yes",
-                .fallback = "no",
-                .alone = "yes"},
-    [INIT_FROM] = {.name = "init-from",
-                   .kind = ETH_HPP_OPTION_FILE,
-                   .argument = "DIR",
-                   .help = "first weights from a Hugging Face folder (config.json, "
-                           "model.safetensors)"},
-    [CHECK_REPLICAS] = {.name = "check-replicas",
-                        .kind = ETH_HPP_OPTION_COUNT,
-                        .argument = "N",
-                        .help = "steps from one comparison of the weights of ranks that hold the "
-                                "same layers to the next; 0: never",
-                        .least = 0,
-                        .most = 1e9,
-                        .fallback = "100"},
-};
 
 /* What a run consists of, in the order in which it is made. */
 struct run {
@@ -172,8 +37,8 @@ struct run {
 /* A fine-tuned model is that of the folder. */
 static const char *model_argument(const struct eth_hpp_option_set *set)
 {
-    const char *model = eth_hpp_option_text(set, MODEL);
-    return model != NULL ? model : eth_hpp_option_text(set, INIT_FROM);
+    const char *model = eth_hpp_option_text(set, ETH_HPP_TRAIN_MODEL);
+    return model != NULL ? model : eth_hpp_option_text(set, ETH_HPP_TRAIN_INIT_FROM);
 }
 
 /* Adds "--name=value" to the words. */
@@ -208,7 +73,7 @@ static bool add_model(char **words, int *count, const struct eth_hpp_option_set 
 static enum eth_hpp_status start_through_launch(const struct eth_hpp_option_set *set,
                                                 struct eth_hpp_error *err)
 {
-    char *words[2 * OPTIONS + 8] = {0}, self[4096];
+    char *words[2 * ETH_HPP_TRAIN_OPTIONS + 8] = {0}, self[4096];
     int count = 0, code = ETH_HPP_EXIT_FAILURE;
     ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
     if (length < 0)
@@ -216,10 +81,11 @@ static enum eth_hpp_status start_through_launch(const struct eth_hpp_option_set 
                                  strerror(errno));
     self[length] = '\0';
     bool complete = add_word(words, &count, "launch") && add_model(words, &count, set) &&
-                    add_option(words, &count, set, GLOBAL_BATCH) &&
-                    add_option(words, &count, set, SEQ) && add_word(words, &count, "--") &&
-                    add_word(words, &count, self) && add_word(words, &count, "train");
-    for (int i = 0; i < OPTIONS && complete; i++)
+                    add_option(words, &count, set, ETH_HPP_TRAIN_GLOBAL_BATCH) &&
+                    add_option(words, &count, set, ETH_HPP_TRAIN_SEQ) &&
+                    add_word(words, &count, "--") && add_word(words, &count, self) &&
+                    add_word(words, &count, "train");
+    for (int i = 0; i < ETH_HPP_TRAIN_OPTIONS && complete; i++)
         complete = add_option(words, &count, set, i);
     if (complete)
         code = eth_hpp_command_launch(count, words); /* comes back only if it failed */
@@ -239,7 +105,8 @@ static enum eth_hpp_status open_data(struct run *run, uint64_t seed, struct eth_
 {
     struct eth_hpp_data_options reading = {
         .sequence_length = run->plan.sequence_length, .shuffle = true, .seed = seed};
-    return eth_hpp_data_open(eth_hpp_option_text(run->set, DATA), &reading, &run->data, err);
+    return eth_hpp_data_open(eth_hpp_option_text(run->set, ETH_HPP_TRAIN_DATA), &reading,
+                             &run->data, err);
 }
 
 static enum eth_hpp_status open_inputs(struct run *run, struct eth_hpp_error *err)
@@ -249,14 +116,14 @@ static enum eth_hpp_status open_inputs(struct run *run, struct eth_hpp_error *er
     if (status == ETH_HPP_OK)
         status = eth_hpp_model_find(model != NULL ? model : run->plan.model, &run->model, err);
     /* What the environment asks for may have been overruled when the plan was made. */
-    static const int from_plan[] = {GLOBAL_BATCH, SEQ};
+    static const int from_plan[] = {ETH_HPP_TRAIN_GLOBAL_BATCH, ETH_HPP_TRAIN_SEQ};
     const int planned[] = {run->plan.global_batch, run->plan.sequence_length};
     for (int i = 0; i < 2 && status == ETH_HPP_OK; i++)
         if (run->set->values[from_plan[i]].source == ETH_HPP_FROM_OPTION)
             status = eth_hpp_command_agrees(run->set, from_plan[i], planned[i], err);
     if (status != ETH_HPP_OK)
         return status;
-    return open_data(run, (uint64_t)eth_hpp_option_number(run->set, SEED), err);
+    return open_data(run, (uint64_t)eth_hpp_option_number(run->set, ETH_HPP_TRAIN_SEED), err);
 }
 
 /* What is trained on may change after the model is made: a checkpoint knows its own seed. */
@@ -278,11 +145,12 @@ static int showing_rank(const struct eth_hpp_plan *plan, int world_size)
 
 static enum eth_hpp_status open_model(struct run *run, struct eth_hpp_error *err)
 {
-    struct eth_hpp_gpt_options gpt = {.model = &run->model,
-                                      .seed = (uint64_t)eth_hpp_option_number(run->set, SEED),
-                                      .sample = sample,
-                                      .data = run};
-    const int check = (int)eth_hpp_option_number(run->set, CHECK_REPLICAS);
+    struct eth_hpp_gpt_options gpt = {
+        .model = &run->model,
+        .seed = (uint64_t)eth_hpp_option_number(run->set, ETH_HPP_TRAIN_SEED),
+        .sample = sample,
+        .data = run};
+    const int check = (int)eth_hpp_option_number(run->set, ETH_HPP_TRAIN_CHECK_REPLICAS);
     const struct eth_hpp_init_options starting = {.check_replicas = check > 0 ? check : -1};
     enum eth_hpp_status status = eth_hpp_init(&starting, &run->context, err);
     if (status != ETH_HPP_OK)
@@ -296,15 +164,15 @@ static enum eth_hpp_status open_model(struct run *run, struct eth_hpp_error *err
 static enum eth_hpp_status open_checkpoints(struct run *run, struct eth_hpp_error *err)
 {
     const struct eth_hpp_option_set *set = run->set;
-    const char *init_from = eth_hpp_option_text(set, INIT_FROM);
+    const char *init_from = eth_hpp_option_text(set, ETH_HPP_TRAIN_INIT_FROM);
     const struct eth_hpp_saver_options saving = {
-        .folder = eth_hpp_option_text(set, CHECKPOINT),
-        .every = (int64_t)eth_hpp_option_number(set, CHECKPOINT_EVERY),
-        .keep = (int)eth_hpp_option_number(set, CHECKPOINT_KEEP),
-        .resume = (enum eth_hpp_resume)eth_hpp_option_number(set, RESUME),
+        .folder = eth_hpp_option_text(set, ETH_HPP_TRAIN_CHECKPOINT),
+        .every = (int64_t)eth_hpp_option_number(set, ETH_HPP_TRAIN_CHECKPOINT_EVERY),
+        .keep = (int)eth_hpp_option_number(set, ETH_HPP_TRAIN_CHECKPOINT_KEEP),
+        .resume = (enum eth_hpp_resume)eth_hpp_option_number(set, ETH_HPP_TRAIN_RESUME),
         .model = &run->model,
-        .seed = (uint64_t)eth_hpp_option_number(set, SEED),
-        .seed_given = set->values[SEED].source != ETH_HPP_FROM_DEFAULT,
+        .seed = (uint64_t)eth_hpp_option_number(set, ETH_HPP_TRAIN_SEED),
+        .seed_given = set->values[ETH_HPP_TRAIN_SEED].source != ETH_HPP_FROM_DEFAULT,
         .data_tokens = eth_hpp_data_tokens(run->data)};
     enum eth_hpp_status status =
         eth_hpp_saver_open(run->context, &saving, &run->saver, &run->resumed, err);
@@ -332,9 +200,9 @@ static enum eth_hpp_status open_progress(struct run *run, struct eth_hpp_error *
 {
     const struct eth_hpp_progress_options showing = {
         .first = run->resumed.step > 0 ? run->resumed.step : 0,
-        .steps = (int64_t)eth_hpp_option_number(run->set, STEPS),
-        .every = (int64_t)eth_hpp_option_number(run->set, LOG_EVERY),
-        .metrics_path = eth_hpp_option_text(run->set, METRICS),
+        .steps = (int64_t)eth_hpp_option_number(run->set, ETH_HPP_TRAIN_STEPS),
+        .every = (int64_t)eth_hpp_option_number(run->set, ETH_HPP_TRAIN_LOG_EVERY),
+        .metrics_path = eth_hpp_option_text(run->set, ETH_HPP_TRAIN_METRICS),
         .peak_bytes = run->peak_bytes,
         .ranks = eth_hpp_get_assignment(run->context)->world_size};
     return eth_hpp_progress_open(&run->plan, &showing, &run->progress, err);
@@ -345,16 +213,17 @@ static enum eth_hpp_status open_progress(struct run *run, struct eth_hpp_error *
 static enum eth_hpp_status train_steps(struct run *run, struct eth_hpp_error *err)
 {
     const struct eth_hpp_option_set *set = run->set;
-    struct eth_hpp_schedule schedule = {.peak = eth_hpp_option_number(set, LR),
-                                        .least = eth_hpp_option_number(set, MIN_LR),
-                                        .warmup = (int64_t)eth_hpp_option_number(set, WARMUP),
-                                        .steps = (int64_t)eth_hpp_option_number(set, STEPS)};
-    struct eth_hpp_optimizer_options optimizer = {.beta1 = 0.9,
-                                                  .beta2 = 0.95,
-                                                  .epsilon = 1e-8,
-                                                  .weight_decay =
-                                                      eth_hpp_option_number(set, WEIGHT_DECAY),
-                                                  .clip_norm = eth_hpp_option_number(set, CLIP)};
+    struct eth_hpp_schedule schedule = {
+        .peak = eth_hpp_option_number(set, ETH_HPP_TRAIN_LR),
+        .least = eth_hpp_option_number(set, ETH_HPP_TRAIN_MIN_LR),
+        .warmup = (int64_t)eth_hpp_option_number(set, ETH_HPP_TRAIN_WARMUP),
+        .steps = (int64_t)eth_hpp_option_number(set, ETH_HPP_TRAIN_STEPS)};
+    struct eth_hpp_optimizer_options optimizer = {
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .epsilon = 1e-8,
+        .weight_decay = eth_hpp_option_number(set, ETH_HPP_TRAIN_WEIGHT_DECAY),
+        .clip_norm = eth_hpp_option_number(set, ETH_HPP_TRAIN_CLIP)};
     enum eth_hpp_status status = ETH_HPP_OK;
     int64_t step = run->resumed.step > 0 ? run->resumed.step : 0;
     while (status == ETH_HPP_OK && step < schedule.steps && !run->stopped) {
@@ -410,17 +279,20 @@ static enum eth_hpp_status train(const struct eth_hpp_option_set *set, int argc,
     (void)argc;
     (void)argv;
     struct run run = {.set = set, .resumed = {.step = -1}};
-    if (eth_hpp_option_text(set, DATA) == NULL)
+    if (eth_hpp_option_text(set, ETH_HPP_TRAIN_DATA) == NULL)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "no data: give --data=FILE");
-    if (eth_hpp_option_number(set, MIN_LR) > eth_hpp_option_number(set, LR))
+    if (eth_hpp_option_number(set, ETH_HPP_TRAIN_MIN_LR) >
+        eth_hpp_option_number(set, ETH_HPP_TRAIN_LR))
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  "--min-lr=%s is above --lr=%s: the rate falls from --lr to "
                                  "--min-lr",
-                                 eth_hpp_option_text(set, MIN_LR), eth_hpp_option_text(set, LR));
-    if (eth_hpp_option_text(set, CHECKPOINT) == NULL && eth_hpp_option_number(set, RESUME) > 0)
+                                 eth_hpp_option_text(set, ETH_HPP_TRAIN_MIN_LR),
+                                 eth_hpp_option_text(set, ETH_HPP_TRAIN_LR));
+    if (eth_hpp_option_text(set, ETH_HPP_TRAIN_CHECKPOINT) == NULL &&
+        eth_hpp_option_number(set, ETH_HPP_TRAIN_RESUME) > 0)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  "--resume=%s needs to know from where: give --checkpoint=DIR",
-                                 eth_hpp_option_text(set, RESUME));
+                                 eth_hpp_option_text(set, ETH_HPP_TRAIN_RESUME));
     if (getenv("ETH_HPP_PLAN_FILE") == NULL)
         return start_through_launch(set, err);
     enum eth_hpp_status status = open_inputs(&run, err);
@@ -428,7 +300,7 @@ static enum eth_hpp_status train(const struct eth_hpp_option_set *set, int argc,
         status = open_model(&run, err);
     if (status == ETH_HPP_OK && !eth_hpp_get_assignment(run.context)->idle)
         status = train_rank(&run, err);
-    else if (status == ETH_HPP_OK && eth_hpp_option_text(set, CHECKPOINT) != NULL)
+    else if (status == ETH_HPP_OK && eth_hpp_option_text(set, ETH_HPP_TRAIN_CHECKPOINT) != NULL)
         eth_hpp_saver_outlast_signals();
     if (status != ETH_HPP_OK)
         eth_hpp_fail(run.context, err); /* tells the others, and says it once */
@@ -444,8 +316,8 @@ int eth_hpp_command_train(int argc, char **argv)
         .arguments = "--data=FILE [OPTIONS]",
         .what = "Trains the built-in GPT by the plan of `eth-hpp launch`; without one it launches "
                 "itself.",
-        .table = options,
-        .count = OPTIONS,
+        .table = eth_hpp_train_options,
+        .count = ETH_HPP_TRAIN_OPTIONS,
         .environment = true,
         .run = train};
     int code = eth_hpp_command_run(&command, argc, argv);
