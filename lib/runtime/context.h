@@ -121,6 +121,9 @@ enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
                                          struct eth_hpp_context **context,
                                          struct eth_hpp_error *err);
 
+/* Place and assignment of this rank, by plan and job (init.c). */
+void eth_hpp_context_fill_assignment(struct eth_hpp_context *context);
+
 /* Is this the lowest rank that is not idle, which does what one rank does for all? */
 bool eth_hpp_is_lowest(const struct eth_hpp_context *context);
 /* The largest of each value over the ranks that are not idle; waits for it. */

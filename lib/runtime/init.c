@@ -61,7 +61,7 @@ static enum eth_hpp_status check_ranks(const struct eth_hpp_context *context, co
     return ETH_HPP_OK;
 }
 
-static void fill_assignment(struct eth_hpp_context *context)
+void eth_hpp_context_fill_assignment(struct eth_hpp_context *context)
 {
     const struct eth_hpp_plan *plan = &context->plan;
     const struct eth_hpp_place place = eth_hpp_plan_find_rank(plan, context->job.rank);
@@ -116,7 +116,7 @@ static enum eth_hpp_status load_plan(struct eth_hpp_context *context,
         status =
             eth_hpp_capabilities_check(eth_hpp_capabilities_get(kernels_name), &context->plan, err);
     if (status == ETH_HPP_OK)
-        fill_assignment(context);
+        eth_hpp_context_fill_assignment(context);
     return status;
 }
 
