@@ -6,6 +6,7 @@ load plans
 CLUSTER_DIR=$OTHER_CLUSTER_DIR
 
 STEPS=20
+MODEL=gpt2-tiny6
 
 # On emulated devices that are hardly slower than the real arithmetic: time does not matter here.
 setup_file() {
@@ -37,7 +38,7 @@ train() { # NAME COMMAND... -- OPTION... (`train` and its settings are put betwe
 		command+=("$1")
 		shift
 	done
-	on_cluster "${command[@]}" train --model=gpt2-tiny6 --global-batch=16 --data=text --steps=$STEPS --seed=7 \
+	on_cluster "${command[@]}" train --model=$MODEL --global-batch=16 --data=text --steps=$STEPS --seed=7 \
 		--metrics="$name.jsonl" "${@:2}"
 }
 
@@ -98,6 +99,19 @@ stop_after_8() { # NAME
 	stop_after_8 shards
 	under_plan shards sharded --checkpoint=shards.ck --resume
 	same_losses_as_reference shards
+}
+
+@test "dropout goes on as it was, under another plan" {
+	cat >"$TEST_WORK/dropping.config" <<-END
+		{"model_type":"gpt2","vocab_size":256,"n_positions":64,"n_embd":64,"n_layer":6,"n_head":4,"n_inner":256,
+		 "embd_pdrop":0.1,"resid_pdrop":0.1,"attn_pdrop":0.1}
+	END
+	MODEL=dropping.config
+	one_rank dropping
+	under_plan drops unlike --checkpoint=drops.ck --checkpoint-every=4 --checkpoint-keep=0
+	stop_after_8 drops
+	under_plan drops sharded --checkpoint=drops.ck --resume
+	same_losses drops dropping
 }
 
 @test "a damaged checkpoint gives way to the one before it, with a warning that names file and offset" {

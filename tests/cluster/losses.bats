@@ -72,6 +72,7 @@ check_plan() { # NAME [REFERENCE]
 @test "a single deep pipeline" { check_plan deep; }
 @test "all micro-batches in flight" { check_plan gpipe; }
 @test "recomputed activations" { check_plan recompute; }
+@test "recomputed activations of all micro-batches, and a sharded optimizer" { check_plan sharded_recompute; }
 @test "a sharded optimizer of unlike pipelines" { check_plan sharded; }
 @test "a sharded optimizer of mixed stages" { check_plan sharded_mixed; }
 
@@ -129,4 +130,5 @@ pad_text() {
 		--eth-hpp-global-batch=16 : -p old -N2 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix \
 		"$ETH_HPP_PREFIX/bin/eth-hpp" train --data=text --steps=$STEPS --seed=7 --metrics=het.jsonl
 	same_losses_as_reference het
+	memory_as_predicted het
 }

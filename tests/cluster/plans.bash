@@ -69,8 +69,10 @@ plan_gpipe() {
 }
 
 # The owners of a block each update a share of it.
-plan_sharded() { plan_unlike | sed 's/"dtype"/"optimizer":"sharded","dtype"/'; }
-plan_sharded_mixed() { plan_mixed | sed 's/"dtype"/"optimizer":"sharded","dtype"/'; }
+shard() { sed 's/"dtype"/"optimizer":"sharded","dtype"/'; }
+plan_sharded() { plan_unlike | shard; }
+plan_sharded_mixed() { plan_mixed | shard; }
+plan_sharded_recompute() { plan_gpipe | sed 's/"in_flight"/"recompute":true,&/g' | shard; }
 
 # Activations are computed again in the backward.
 plan_recompute() {
