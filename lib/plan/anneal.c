@@ -12,7 +12,7 @@
 enum { ATTEMPTS = 64 };
 
 void eth_hpp_anneal(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, double *step_s,
-                    int64_t tries, uint64_t seed, double hot, double lower_bound_s)
+                    int64_t work, uint64_t seed, double hot, double lower_bound_s)
 {
     struct eth_hpp_draft *now = calloc(1, sizeof(*now)), *next = calloc(1, sizeof(*next));
     struct eth_hpp_search search = {
@@ -24,9 +24,10 @@ void eth_hpp_anneal(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, 
     }
     eth_hpp_draft_copy(now, draft);
     double now_s = *step_s;
-    for (int64_t i = 0;
-         i < tries && !shop->failed && *step_s > ETH_HPP_ANNEAL_CLOSED * lower_bound_s; i++) {
-        double temperature = hot * pow(COLD / hot, (double)i / (double)tries);
+    for (int64_t begin = shop->work, spent; (spent = shop->work - begin) < work && !shop->failed &&
+                                            *step_s > ETH_HPP_ANNEAL_CLOSED * lower_bound_s;) {
+        double temperature = hot * pow(COLD / hot, (double)spent / (double)work);
+        shop->work++; /* a move that does not apply is not free either */
         bool changed = false;
         for (int attempt = 0; attempt < ATTEMPTS && !changed; attempt++) {
             eth_hpp_draft_copy(next, now);

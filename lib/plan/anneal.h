@@ -12,10 +12,10 @@
 /* Where GPUs are few a single move changes the step by much. */
 #define ETH_HPP_ANNEAL_HOT_FEW 0.2
 
-/* Improves *draft, whose step is *step_s, in `tries` evaluations; the best draft met is left in
- * both. Begins at the temperature `hot`. Deterministic in `seed`. Stops early
- * once the step is within 0.01 % of lower_bound_s. Errors are left in the shop. */
+/* Improves *draft, whose step is *step_s, with `work` (see the workshop's); the best draft met is
+ * left in both. Begins at the temperature `hot`. Deterministic in `seed`. Stops early once the step
+ * is within 0.01 % of lower_bound_s. Errors are left in the shop. */
 void eth_hpp_anneal(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, double *step_s,
-                    int64_t tries, uint64_t seed, double hot, double lower_bound_s);
+                    int64_t work, uint64_t seed, double hot, double lower_bound_s);
 
 #endif

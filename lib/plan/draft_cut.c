@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+/* A cut looks at each stage again and again. */
+enum { CUT_WORK = 3 };
+
 /* What a stage may hold and takes, layer kind by layer kind. */
 struct appetite {
     double seconds[ETH_HPP_LAYER_KINDS_MAX]; /* forward + backward of a layer, slowest worker */
@@ -305,6 +308,7 @@ bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *
     struct eth_hpp_draft_group *group = &draft->groups[index];
     struct appetite appetites[ETH_HPP_DRAFT_STAGES];
     int layers[ETH_HPP_DRAFT_STAGES], best[ETH_HPP_DRAFT_STAGES], stages = group->stage_count;
+    shop->work += CUT_WORK * stages;
     if (stages > shop->cost->profile->layer_count)
         return false;
     if (!find_appetites(shop, draft, group, appetites))

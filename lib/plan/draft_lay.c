@@ -281,6 +281,9 @@ static bool is_too_slow(const struct eth_hpp_workshop *shop, const struct eth_hp
 
 /* ---- the whole ---- */
 
+/* So many computations of a pipeline that is run take as long as all else of one stage. */
+enum { COMPUTATIONS_A_STAGE = 8 };
+
 /* Are there so many GPUs, and may there be so many pipelines? */
 static bool is_within(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
 {
@@ -303,6 +306,7 @@ enum eth_hpp_draft_fault eth_hpp_draft_lay(struct eth_hpp_workshop *shop,
         return ETH_HPP_DRAFT_GPUS;
     if ((fault = make_forms(shop, draft)) != ETH_HPP_DRAFT_FITS)
         return fault;
+    shop->work += 2 + shop->forms.stage_count;
     if (draft->sharded_optimizer && /* owners decide the shares */
         !eth_hpp_evaluator_find_owners(&shop->evaluator, &shop->forms)) {
         shop->failed = true;
@@ -321,10 +325,13 @@ enum eth_hpp_draft_fault eth_hpp_draft_lay(struct eth_hpp_workshop *shop,
         return fault;
     if (is_too_slow(shop, draft, counts))
         return ETH_HPP_DRAFT_SLOW;
+    int64_t computations = shop->evaluator.pipeline.computations;
     if (eth_hpp_evaluate(&shop->evaluator, &shop->layout, NULL, &shop->step, &shop->error) !=
         ETH_HPP_OK) {
         shop->failed = true;
         return ETH_HPP_DRAFT_GPUS;
     }
+    computations = shop->evaluator.pipeline.computations - computations;
+    shop->work += 2 * shop->layout.stage_count + computations / COMPUTATIONS_A_STAGE;
     return ETH_HPP_DRAFT_FITS;
 }

@@ -157,6 +157,7 @@ static enum eth_hpp_status run_pipeline(struct eth_hpp_stage_run *stages, int st
         r.position[s] = 0;
         r.clock[s] = r.activation_channel[s] = r.gradient_channel[s] = 0;
     }
+    scratch->computations += 2 * (int64_t)micro_batches * stage_count;
     for (int left = 2 * micro_batches * stage_count; left > 0;) {
         int moved = 0;
         /* Down with the activations, then up with the gradients. */

@@ -33,6 +33,7 @@ struct eth_hpp_pipeline_scratch {
     double *clock; /* clock, activation channel and gradient channel of each stage */
     size_t arrival_room;
     int stage_room;
+    int64_t computations;                    /* that were run so far */
     const struct eth_hpp_observer *observer; /* of runs, or NULL */
     int first_stage;                         /* what it calls the stage that comes first */
 };

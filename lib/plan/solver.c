@@ -13,13 +13,14 @@
 #include "plan/simulate.h"
 #include "plan/starts_small.h"
 
-/* What each effort adds to those before it: rounds of annealing with so many evaluations each. */
+/* What each effort adds to those before it: rounds of annealing. Work is counted in stages looked
+ * at and takes about 0.2 us each, so that deep pipelines get fewer tries rather than more time. */
 static const struct {
-    int rounds, tries;
-    int candidates; /* at first: a few tries only get anywhere if they all go to one */
-} budgets[] = {[ETH_HPP_EFFORT_QUICK] = {1, 1000, 1},
-               [ETH_HPP_EFFORT_DEFAULT] = {1, 30000, 8},
-               [ETH_HPP_EFFORT_THOROUGH] = {24, 30000, 8}};
+    int rounds, work; /* of each round, for up to 64 GPUs */
+    int candidates;   /* at first: a few tries only get anywhere if they all go to one */
+} budgets[] = {[ETH_HPP_EFFORT_QUICK] = {1, 30000, 1},
+               [ETH_HPP_EFFORT_DEFAULT] = {1, 800000, 8},
+               [ETH_HPP_EFFORT_THOROUGH] = {40, 800000, 8}};
 
 /* ---- search ---- */
 
@@ -59,6 +60,8 @@ static void take_candidate(struct eth_hpp_candidate *to, const struct eth_hpp_ca
 static void improve(struct eth_hpp_workshop *shop, struct drafts *drafts, double hot,
                     double lower_bound_s)
 {
+    double size = fmax(1, shop->cost->cluster->gpu_count / 64.0);
+    double work = budgets[shop->effort].work * sqrt(size);
     int count = budgets[shop->effort].candidates, halvings = 1;
     count = drafts->starts.count < count ? drafts->starts.count : count;
     while (1 << (halvings - 1) < count)
@@ -68,8 +71,7 @@ static void improve(struct eth_hpp_workshop *shop, struct drafts *drafts, double
     for (; count > 0; count = count > 1 ? (count + 1) / 2 : 0) {
         for (int i = 0; i < count; i++)
             eth_hpp_anneal(shop, &drafts->work.list[i].draft, &drafts->work.list[i].step_s,
-                           budgets[shop->effort].tries / halvings / count, ++drafts->seed, hot,
-                           lower_bound_s);
+                           (int64_t)(work / halvings / count), ++drafts->seed, hot, lower_bound_s);
         halve(&drafts->work, count);
     }
     if (drafts->work.list[0].step_s < drafts->best.step_s)
