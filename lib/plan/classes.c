@@ -241,6 +241,7 @@ struct chain {
     int options;      /* of each pool that are tried */
     double part;      /* of the batch, in samples */
     bool alone;       /* the class has all pools */
+    double others;    /* GPUs of all pools over those of the class */
     int cuts[COUNTS]; /* that may still be tried of each number of pipelines */
 };
 
@@ -349,6 +350,8 @@ static void try_chain(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft
     group->micro_batch = chain->shape->micro_batch;
     group->extra_in_flight = 0;
     group->by_stage = group->uncut = false;
+    /* The optimizer is shared with other classes, as if all GPUs stood in such pipelines. */
+    shop->least_owners = (int)(group->replicas * chain->others);
     for (int i = 0; i < chain->pools; i++) {
         int count = chain->shape->pools[chain->order[i]].count;
         combinations *= count < chain->options ? count : chain->options;
@@ -368,8 +371,10 @@ static void try_chain(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft
             if (recompute && (shop->options->no_recompute || (fits && beat_s <= bearable_s)))
                 break;
             fits = capacity(shop, chain, c, recompute, sharded) >= layers;
-            if (!fits)
+            if (!fits) {
+                classes->tight = true;
                 continue;
+            }
             set_stages(chain, c, recompute, group, &layers_per_s);
             beat_s = worst_kept(classes, chain->part) * chain->part / beats;
             fits = eth_hpp_draft_balance(shop, draft, 0, &beat_s);
@@ -418,6 +423,12 @@ void eth_hpp_class_finder_find(struct eth_hpp_class_finder *finder, struct eth_h
 {
     struct chain chain = {.part = part, .alone = mask == (1u << shop->pools.count) - 1};
     int pools = __builtin_popcount(mask); /* at most 27 combinations are tried */
+    int all = 0, own = 0;
+    for (int p = 0; p < finder->pools; p++) {
+        all += shop->pools.pools[p].gpus;
+        own += mask >> p & 1 ? shop->pools.pools[p].gpus : 0;
+    }
+    chain.others = (double)all / own;
     int shapes = sort_shapes(shop, finder, mask, part);
     for (int c = 0; c < COUNTS; c++)
         chain.cuts[c] = cuts_of[shop->effort] >> (finder->pools - pools);
@@ -433,4 +444,5 @@ void eth_hpp_class_finder_find(struct eth_hpp_class_finder *finder, struct eth_h
                 try_chain(shop, draft, &chain, classes);
         }
     }
+    shop->least_owners = 0;
 }

@@ -10,6 +10,7 @@ enum { ETH_HPP_CLASSES_POOLS = 6, ETH_HPP_CLASSES_KEPT = 8 };
 /* The best groups over a set of pools, best first. */
 struct eth_hpp_classes {
     int count;
+    bool tight; /* memory ruled some out */
     struct {
         double s_per_sample; /* of the computation */
         double sync_s;       /* of the sums, at least */

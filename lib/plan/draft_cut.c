@@ -228,12 +228,12 @@ static void note_shortage(struct eth_hpp_workshop *shop, const struct eth_hpp_dr
 }
 
 /* The least number of owners of any block: every pipeline holds all layers. */
-static int count_owners(const struct eth_hpp_draft *draft)
+static int count_owners(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
 {
     int owners = 0;
     for (int g = 0; g < draft->group_count; g++)
         owners += draft->groups[g].replicas;
-    return owners;
+    return owners > shop->least_owners ? owners : shop->least_owners;
 }
 
 /* Do the workers of both stages take the same time for a layer? */
@@ -249,7 +249,7 @@ static bool find_appetites(const struct eth_hpp_workshop *shop, const struct eth
                            const struct eth_hpp_draft_group *group, struct appetite *appetites)
 {
     int samples[ETH_HPP_DRAFT_WORKERS], middle = shop->cost->profile->layer_count / 2;
-    double share = draft->sharded_optimizer ? 1.0 / count_owners(draft) : 1;
+    double share = draft->sharded_optimizer ? 1.0 / count_owners(shop, draft) : 1;
     for (int i = 0; i < group->stage_count; i++) {
         struct eth_hpp_draft_stage typical = group->stages[i];
         if (i > 0 && like_workers(&group->stages[i], &group->stages[i - 1])) {

@@ -6,6 +6,10 @@
 #include "plan/draft_place.h"
 #include "plan/sums.h"
 
+/* What laying a draft costs however small it is; and so many computations of a pipeline that is run
+ * take as long as all else of one stage. */
+enum { LAY_WORK = 5, COMPUTATIONS_A_STAGE = 8 };
+
 /* ---- forms ---- */
 
 /* Appends one pipeline of a group, on no nodes. */
@@ -281,9 +285,6 @@ static bool is_too_slow(const struct eth_hpp_workshop *shop, const struct eth_hp
 
 /* ---- the whole ---- */
 
-/* So many computations of a pipeline that is run take as long as all else of one stage. */
-enum { COMPUTATIONS_A_STAGE = 8 };
-
 /* Are there so many GPUs, and may there be so many pipelines? */
 static bool is_within(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
 {
@@ -306,7 +307,7 @@ enum eth_hpp_draft_fault eth_hpp_draft_lay(struct eth_hpp_workshop *shop,
         return ETH_HPP_DRAFT_GPUS;
     if ((fault = make_forms(shop, draft)) != ETH_HPP_DRAFT_FITS)
         return fault;
-    shop->work += 2 + shop->forms.stage_count;
+    shop->work += LAY_WORK + shop->forms.stage_count;
     if (draft->sharded_optimizer && /* owners decide the shares */
         !eth_hpp_evaluator_find_owners(&shop->evaluator, &shop->forms)) {
         shop->failed = true;

@@ -19,7 +19,7 @@ static const struct {
     int rounds, work; /* of each round, for up to 64 GPUs */
     int candidates;   /* at first: a few tries only get anywhere if they all go to one */
 } budgets[] = {[ETH_HPP_EFFORT_QUICK] = {1, 30000, 1},
-               [ETH_HPP_EFFORT_DEFAULT] = {1, 800000, 8},
+               [ETH_HPP_EFFORT_DEFAULT] = {2, 400000, 8},
                [ETH_HPP_EFFORT_THOROUGH] = {40, 800000, 8}};
 
 /* ---- search ---- */
@@ -61,7 +61,7 @@ static void improve(struct eth_hpp_workshop *shop, struct drafts *drafts, double
                     double lower_bound_s)
 {
     double size = fmax(1, shop->cost->cluster->gpu_count / 64.0);
-    double work = budgets[shop->effort].work * sqrt(size);
+    double work = budgets[shop->effort].work * sqrt(sqrt(size));
     int count = budgets[shop->effort].candidates, halvings = 1;
     count = drafts->starts.count < count ? drafts->starts.count : count;
     while (1 << (halvings - 1) < count)

@@ -206,7 +206,9 @@ static void try_partitions(struct eth_hpp_workshop *shop, struct eth_hpp_candida
         if (shop->options->shape != ETH_HPP_SHAPE_HPP)
             part = shop->options->global_batch;
         eth_hpp_class_finder_find(finder, shop, draft, (unsigned)mask, part, &classes[mask]);
-        if (classes[mask].count == 0 && !shop->options->no_sharded) {
+        bool worth = classes[mask].count == 0 ||
+                     (classes[mask].tight && shop->effort > ETH_HPP_EFFORT_QUICK);
+        if (worth && !shop->options->no_sharded) {
             draft->sharded_optimizer = true;
             eth_hpp_class_finder_find(finder, shop, draft, (unsigned)mask, part, &classes[mask]);
         }
@@ -331,7 +333,7 @@ static void try_few(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *ca
                     for (int k = 0; k < SHARES; k++) {
                         group->micro_batch = shares[k];
                         if (counts[c] * shares[k] <= shop->options->global_batch)
-                            try_group(shop, candidates, draft, FEW, worth(candidates));
+                            try_group(shop, candidates, draft, FEW + depth, worth(candidates));
                     }
                 }
             }
