@@ -11,6 +11,8 @@ libcomm_la_SOURCES += \
 	lib/comm/ucx/ucx_failure.c \
 	lib/comm/ucx/ucx_group.c \
 	lib/comm/ucx/ucx_message.c \
+	lib/comm/ucx/ucx_near.c lib/comm/ucx/ucx_near.h \
+	lib/comm/ucx/ucx_near_sum.c \
 	lib/comm/ucx/ucx_peer.c \
 	lib/comm/ucx/ucx_reduce.c \
 	lib/comm/ucx/ucx_request.c \

@@ -1,5 +1,6 @@
 #include "comm/ucx/ucx.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,11 @@ static void ucx_free(struct eth_hpp_ucx *ucx)
         request->release(request);
     }
     eth_hpp_ucx_group_free(ucx->everyone);
+    while (ucx->given_up != NULL) {
+        struct eth_hpp_ucx_group *group = ucx->given_up;
+        ucx->given_up = group->next_near;
+        eth_hpp_ucx_group_free(group);
+    }
     if (ucx->worker != NULL)
         ucp_worker_destroy(ucx->worker);
     eth_hpp_ucx_peers_free(ucx);
@@ -27,8 +33,12 @@ static void ucx_free(struct eth_hpp_ucx *ucx)
         close(ucx->epoll);
     if (ucx->wake >= 0)
         close(ucx->wake);
+    for (int end = 0; end < 2; end++)
+        if (ucx->bell[end] >= 0)
+            close(ucx->bell[end]);
     pthread_cond_destroy(&ucx->changed);
     pthread_mutex_destroy(&ucx->mutex);
+    pthread_mutex_destroy(&ucx->drive);
     free(ucx);
 }
 
@@ -84,7 +94,7 @@ static enum eth_hpp_status open_worker(struct eth_hpp_ucx *ucx, struct eth_hpp_e
         .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP,
         .estimated_num_eps = (size_t)ucx->size,
     };
-    /* Only the component's thread calls into the worker, but this one makes it. */
+    /* One thread at a time calls into the worker. */
     const ucp_worker_params_t worker_params = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
         .thread_mode = UCS_THREAD_MODE_SERIALIZED,
@@ -112,6 +122,7 @@ static enum eth_hpp_status open_worker(struct eth_hpp_ucx *ucx, struct eth_hpp_e
 static enum eth_hpp_status open_events(struct eth_hpp_ucx *ucx, struct eth_hpp_error *err)
 {
     struct epoll_event wake = {.events = EPOLLIN, .data.ptr = ucx};
+    struct epoll_event bell = {.events = EPOLLIN, .data.ptr = ucx};
     struct epoll_event progress = {.events = EPOLLIN, .data.ptr = NULL};
     int descriptor;
     ucs_status_t code = ucp_worker_get_efd(ucx->worker, &descriptor);
@@ -119,7 +130,8 @@ static enum eth_hpp_status open_events(struct eth_hpp_ucx *ucx, struct eth_hpp_e
         return ucx_error(err, "its transports cannot wake a sleeping process", code);
     ucx->epoll = epoll_create1(EPOLL_CLOEXEC);
     ucx->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (ucx->epoll < 0 || ucx->wake < 0 ||
+    if (ucx->epoll < 0 || ucx->wake < 0 || pipe2(ucx->bell, O_CLOEXEC | O_NONBLOCK) != 0 ||
+        epoll_ctl(ucx->epoll, EPOLL_CTL_ADD, ucx->bell[0], &bell) != 0 ||
         epoll_ctl(ucx->epoll, EPOLL_CTL_ADD, ucx->wake, &wake) != 0 ||
         epoll_ctl(ucx->epoll, EPOLL_CTL_ADD, descriptor, &progress) != 0)
         return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "the transport's descriptors: %m");
@@ -128,17 +140,14 @@ static enum eth_hpp_status open_events(struct eth_hpp_ucx *ucx, struct eth_hpp_e
 
 static enum eth_hpp_status open_everyone(struct eth_hpp_ucx *ucx, struct eth_hpp_error *err)
 {
-    void *group;
     int *ranks = malloc(sizeof(*ranks) * (size_t)ucx->size);
     if (ranks == NULL)
         return eth_hpp_error_memory(err, "the group of all ranks");
     for (int rank = 0; rank < ucx->size; rank++)
         ranks[rank] = rank;
     enum eth_hpp_status status =
-        eth_hpp_ucx_group_open(ucx, ranks, ucx->size, UINT32_MAX, &group, err);
+        eth_hpp_ucx_group_make(ucx, ranks, ucx->size, UINT32_MAX, &ucx->everyone, err);
     free(ranks);
-    if (status == ETH_HPP_OK)
-        ucx->everyone = group;
     return status;
 }
 
@@ -166,8 +175,10 @@ enum eth_hpp_status eth_hpp_comm_ucx_open(struct eth_hpp_bootstrap *bootstrap, d
         return eth_hpp_error_memory(err, "the transport");
     ucx->rank = place->rank;
     ucx->size = place->size;
-    ucx->epoll = ucx->wake = -1;
+    ucx->epoll = ucx->wake = ucx->bell[0] = ucx->bell[1] = -1;
+    ucx->timeout_s = timeout_s;
     pthread_mutex_init(&ucx->mutex, NULL);
+    pthread_mutex_init(&ucx->drive, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&ucx->changed, &monotonic);

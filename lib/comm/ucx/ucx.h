@@ -1,11 +1,12 @@
 /*
  * The UCX transport's inner parts.
  *
- * One thread of this component owns UCX: it alone calls into the worker, runs the sums and notices
- * what fails, asleep on one epoll descriptor whenever there is nothing to do (many ranks share the
- * cores). The program's thread hands it operations through a list and waits for them on one
- * condition. So nothing here but the list, the operations' `done` and the failure's state is
- * shared, and `mutex` guards exactly these.
+ * One thread at a time drives: it calls into UCX, runs the sums and notices what has come. This is
+ * the component's thread, asleep on one epoll descriptor whenever there is nothing to do (many
+ * ranks share the cores). The program's thread drives in its stead while it starts an operation or
+ * waits for one, as long as that gets on without a sleep: nothing is then handed from thread to
+ * thread. `drive` guards all of that. The list of submissions, the operations' `done` and the
+ * failure's state are shared beside it, and `mutex` guards exactly these.
  */
 #ifndef ETH_HPP_COMM_UCX_UCX_H
 #define ETH_HPP_COMM_UCX_UCX_H
@@ -18,7 +19,7 @@
 
 struct eth_hpp_ucx;
 
-/* ---- messages (ucx_message.c): used by the component's thread alone ---- */
+/* ---- messages (ucx_message.c): used by the thread that drives ---- */
 
 enum eth_hpp_ucx_kind {
     ETH_HPP_UCX_TRANSFER = 1, /* of the program: its tag */
@@ -65,7 +66,9 @@ struct eth_hpp_ucx_peer {
     ucs_status_t broken; /* what UCX said of it; OK: nothing */
     bool lost;
     bool silent;             /* did not answer a report */
-    int pid, pid_descriptor; /* of a process of this machine, to notice its end at once; or -1 */
+    bool near;               /* on this machine, where its pid means the same */
+    int pid, pid_descriptor; /* of a near process, to notice its end at once; or -1 */
+    int bell;                /* a pipe that wakes a near process; or -1 */
     bool ended;              /* that process has */
 };
 
@@ -83,13 +86,13 @@ void eth_hpp_ucx_peers_free(struct eth_hpp_ucx *ucx);
 
 /* ---- operations (ucx_request.c) ---- */
 
-/* Starts of every kind of operation; handed to the component's thread by submit. */
+/* Start of every kind of operation; begun by submit, or by the component's thread. */
 struct eth_hpp_request {
     struct eth_hpp_request *next; /* in the list of submissions, then of a group */
     struct eth_hpp_request *all_next, *all_previous;
     struct eth_hpp_ucx *ucx;
     const char *what;                                 /* for messages: "a send to", "a sum with" */
-    void (*start)(struct eth_hpp_request *request);   /* by the component's thread */
+    void (*start)(struct eth_hpp_request *request);   /* by the thread that drives */
     void (*advance)(struct eth_hpp_request *request); /* of a group's operation */
     void (*deliver)(struct eth_hpp_request *request); /* by a wait that succeeds; NULL: nothing */
     void (*release)(struct eth_hpp_request *request); /* frees it */
@@ -108,7 +111,7 @@ enum eth_hpp_status eth_hpp_ucx_transfer_send(void *state, const void *data, siz
 enum eth_hpp_status eth_hpp_ucx_transfer_recv(void *state, void *data, size_t size, int peer,
                                               uint32_t tag, struct eth_hpp_request **request,
                                               struct eth_hpp_error *err);
-/* By the component's thread: the operation is over. */
+/* By the thread that drives: the operation is over. */
 void eth_hpp_ucx_complete(struct eth_hpp_request *request, ucs_status_t status);
 
 /* ---- groups (ucx_group.c, ucx_sum.c, ucx_reduce.c) ---- */
@@ -121,8 +124,14 @@ struct eth_hpp_ucx_group {
     struct eth_hpp_request *first, *last; /* the first one runs */
     bool ready;                           /* something of it has changed */
     struct eth_hpp_ucx_group *next_ready;
+    struct eth_hpp_ucx_near *near;       /* of members on one machine, or NULL */
+    struct eth_hpp_ucx_group *next_near; /* among those whose sum runs, or that were given up */
 };
 
+/* Without memory that its members share: not collective. */
+enum eth_hpp_status eth_hpp_ucx_group_make(struct eth_hpp_ucx *ucx, const int *ranks, int count,
+                                           uint32_t id, struct eth_hpp_ucx_group **group,
+                                           struct eth_hpp_error *err);
 enum eth_hpp_status eth_hpp_ucx_group_open(void *state, const int *ranks, int count, uint32_t id,
                                            void **group, struct eth_hpp_error *err);
 void eth_hpp_ucx_group_free(void *group);
@@ -143,6 +152,21 @@ enum eth_hpp_status eth_hpp_ucx_group_reduce(void *group, double *values, int co
                                              enum eth_hpp_reduction reduction,
                                              struct eth_hpp_request **request,
                                              struct eth_hpp_error *err);
+
+/* ---- sums inside one machine (ucx_near.c, ucx_near_sum.c) ---- */
+
+/* Makes group->near where all members run on one machine and may share memory. Collective. */
+enum eth_hpp_status eth_hpp_ucx_near_open(struct eth_hpp_ucx_group *group,
+                                          struct eth_hpp_error *err);
+void eth_hpp_ucx_near_free(struct eth_hpp_ucx_group *group);
+enum eth_hpp_status eth_hpp_ucx_near_sum(struct eth_hpp_ucx_group *group, float *data, size_t count,
+                                         enum eth_hpp_sum_half halves,
+                                         struct eth_hpp_request **request,
+                                         struct eth_hpp_error *err);
+/* Advances the running sums; false if there was nothing to do. */
+bool eth_hpp_ucx_near_poll(struct eth_hpp_ucx *ucx);
+/* From now on others wake this process; false if it has something to do already. */
+bool eth_hpp_ucx_near_sleep(struct eth_hpp_ucx *ucx);
 
 /* ---- failures (ucx_failure.c) ---- */
 
@@ -196,13 +220,19 @@ struct eth_hpp_ucx {
     struct eth_hpp_ucx_peer *peers; /* [size] */
     struct eth_hpp_ucx_message *messages;
     struct eth_hpp_ucx_group *ready;
+    struct eth_hpp_ucx_group *near_running;
+    struct eth_hpp_ucx_group *given_up; /* not opened, but perhaps with a reduction under way */
     struct eth_hpp_ucx_group *everyone;
     bool trouble;        /* a peer is broken or has ended */
     atomic_bool failing; /* the program's thread ends the process */
     atomic_bool closing; /* this rank waits for nothing but the common close */
 
     int epoll, wake; /* descriptors */
+    int bell[2];     /* a pipe: near processes write a byte to wake this one */
+    double timeout_s;
     pthread_t thread;
+    pthread_mutex_t drive; /* held by the thread that calls into UCX and advances operations */
+    atomic_bool wanted;    /* the component's thread waits for it */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct eth_hpp_request *submitted, *submitted_last, *all;
@@ -212,6 +242,14 @@ struct eth_hpp_ucx {
 
 /* Waits for a change until the deadline, on the clock of base/clock.h. */
 bool eth_hpp_ucx_wait_until(struct eth_hpp_ucx *ucx, double deadline);
+
+/* How long a thread looks for something to do before it sleeps. */
+#define ETH_HPP_UCX_SPIN_S 1e-4
+/* Does what can be done now, holding `drive`; false if that was nothing. */
+bool eth_hpp_ucx_pass(struct eth_hpp_ucx *ucx);
+/* The program's thread takes over for a moment, if the component's sleeps; then it lets go. */
+bool eth_hpp_ucx_take_over(struct eth_hpp_ucx *ucx);
+void eth_hpp_ucx_let_go(struct eth_hpp_ucx *ucx);
 
 /* The component's thread (ucx_thread.c). */
 void *eth_hpp_ucx_thread(void *ucx);

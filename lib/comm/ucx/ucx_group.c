@@ -3,10 +3,10 @@
 
 #include "comm/ucx/ucx.h"
 
-enum eth_hpp_status eth_hpp_ucx_group_open(void *state, const int *ranks, int count, uint32_t id,
-                                           void **group, struct eth_hpp_error *err)
+enum eth_hpp_status eth_hpp_ucx_group_make(struct eth_hpp_ucx *ucx, const int *ranks, int count,
+                                           uint32_t id, struct eth_hpp_ucx_group **group,
+                                           struct eth_hpp_error *err)
 {
-    struct eth_hpp_ucx *ucx = state;
     int position = -1;
     for (int i = 0; i < count; i++) {
         if (ranks[i] < 0 || ranks[i] >= ucx->size || (i > 0 && ranks[i] <= ranks[i - 1]))
@@ -33,11 +33,30 @@ enum eth_hpp_status eth_hpp_ucx_group_open(void *state, const int *ranks, int co
     return ETH_HPP_OK;
 }
 
+enum eth_hpp_status eth_hpp_ucx_group_open(void *state, const int *ranks, int count, uint32_t id,
+                                           void **group, struct eth_hpp_error *err)
+{
+    struct eth_hpp_ucx_group *made = NULL;
+    struct eth_hpp_ucx *ucx = state;
+    enum eth_hpp_status status = eth_hpp_ucx_group_make(ucx, ranks, count, id, &made, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    status = eth_hpp_ucx_near_open(made, err);
+    if (status != ETH_HPP_OK) {
+        made->next_near = ucx->given_up;
+        ucx->given_up = made;
+        return status;
+    }
+    *group = made;
+    return ETH_HPP_OK;
+}
+
 void eth_hpp_ucx_group_free(void *group)
 {
     struct eth_hpp_ucx_group *g = group;
     if (g == NULL)
         return;
+    eth_hpp_ucx_near_free(g);
     free(g->ranks);
     free(g);
 }

@@ -13,21 +13,23 @@
 /* What a rank publishes in front of its worker's address. */
 struct card {
     uint32_t version;
-    int32_t pid;
+    int32_t pid, bell;  /* its pipe's descriptor */
     uint64_t pid_space; /* processes with the same machine and pid_space see each other's pid */
     char machine[40];
     char host[64];
 };
 
-enum { CARD_VERSION = 1 };
+enum { CARD_VERSION = 2 };
 static const char card_key[] = "comm-ucx";
 
-static void card_fill(struct card *card, const struct eth_hpp_bootstrap_place *place)
+static void card_fill(struct card *card, const struct eth_hpp_ucx *ucx,
+                      const struct eth_hpp_bootstrap_place *place)
 {
     struct stat space;
     memset(card, 0, sizeof(*card));
     card->version = CARD_VERSION;
     card->pid = getpid();
+    card->bell = ucx->bell[1];
     snprintf(card->host, sizeof(card->host), "%.63s", place->host);
     if (stat("/proc/self/ns/pid", &space) == 0)
         card->pid_space = space.st_ino;
@@ -76,6 +78,19 @@ static void watch_process(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_peer *peer
 #endif
 }
 
+/* Read and write, so that writing is no error when its process has ended. */
+static void find_bell(struct eth_hpp_ucx_peer *peer, int descriptor)
+{
+    char path[64];
+    struct stat info;
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", peer->pid, descriptor);
+    peer->bell = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    if (peer->bell >= 0 && (fstat(peer->bell, &info) != 0 || !S_ISFIFO(info.st_mode))) {
+        close(peer->bell);
+        peer->bell = -1;
+    }
+}
+
 static enum eth_hpp_status read_card(struct eth_hpp_ucx *ucx, int rank, const char *value,
                                      size_t size, const struct card *own, struct eth_hpp_error *err)
 {
@@ -94,9 +109,12 @@ static enum eth_hpp_status read_card(struct eth_hpp_ucx *ucx, int rank, const ch
     memcpy(peer->address, value + sizeof(card), size - sizeof(card));
     snprintf(peer->host, sizeof(peer->host), "%.63s", card.host);
     peer->pid = card.pid;
-    if (rank != ucx->rank && card.pid_space == own->pid_space && own->machine[0] != '\0' &&
-        memcmp(card.machine, own->machine, sizeof(card.machine)) == 0)
+    peer->near = card.pid_space == own->pid_space && own->machine[0] != '\0' &&
+                 memcmp(card.machine, own->machine, sizeof(card.machine)) == 0;
+    if (peer->near && rank != ucx->rank) {
         watch_process(ucx, peer);
+        find_bell(peer, card.bell);
+    }
     return ETH_HPP_OK;
 }
 
@@ -112,8 +130,9 @@ enum eth_hpp_status eth_hpp_ucx_peers_open(struct eth_hpp_ucx *ucx,
         ucx->peers[rank].ucx = ucx;
         ucx->peers[rank].rank = rank;
         ucx->peers[rank].pid_descriptor = -1;
+        ucx->peers[rank].bell = -1;
     }
-    card_fill(&own, eth_hpp_bootstrap_get_place(bootstrap));
+    card_fill(&own, ucx, eth_hpp_bootstrap_get_place(bootstrap));
     enum eth_hpp_status status = publish(ucx, bootstrap, &own, err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_bootstrap_fence(bootstrap, timeout_s, err);
@@ -230,6 +249,8 @@ void eth_hpp_ucx_peers_free(struct eth_hpp_ucx *ucx)
     for (int rank = 0; rank < ucx->size; rank++) {
         if (ucx->peers[rank].pid_descriptor >= 0)
             close(ucx->peers[rank].pid_descriptor);
+        if (ucx->peers[rank].bell >= 0)
+            close(ucx->peers[rank].bell);
         free(ucx->peers[rank].address);
     }
     free(ucx->peers);

@@ -1,5 +1,6 @@
 /* Operations on their way between the program's thread and the component's. */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -10,6 +11,7 @@ void eth_hpp_ucx_submit(struct eth_hpp_ucx *ucx, struct eth_hpp_request *request
 {
     request->ucx = ucx;
     atomic_store(&request->waits_for, -1);
+    const bool drives = eth_hpp_ucx_take_over(ucx);
     pthread_mutex_lock(&ucx->mutex);
     request->all_next = ucx->all;
     if (ucx->all != NULL)
@@ -21,7 +23,12 @@ void eth_hpp_ucx_submit(struct eth_hpp_ucx *ucx, struct eth_hpp_request *request
         ucx->submitted_last->next = request;
     ucx->submitted_last = request;
     pthread_mutex_unlock(&ucx->mutex);
-    eth_hpp_ucx_wake(ucx);
+    if (drives) {
+        eth_hpp_ucx_pass(ucx);
+        eth_hpp_ucx_let_go(ucx);
+    } else {
+        eth_hpp_ucx_wake(ucx);
+    }
 }
 
 void eth_hpp_ucx_complete(struct eth_hpp_request *request, ucs_status_t status)
@@ -60,6 +67,25 @@ bool eth_hpp_ucx_test(struct eth_hpp_request *request)
     return over;
 }
 
+/* Waits without a sleep as long as something gets on. */
+static void drive(struct eth_hpp_request *request)
+{
+    struct eth_hpp_ucx *ucx = request->ucx;
+    if (!eth_hpp_ucx_take_over(ucx))
+        return;
+    double last = eth_hpp_clock_now(), now = last;
+    while (!eth_hpp_ucx_test(request) && !ucx->trouble && !ucx->failure.arrived &&
+           now - last < ETH_HPP_UCX_SPIN_S) {
+        const bool busy = eth_hpp_ucx_pass(ucx);
+        now = eth_hpp_clock_now();
+        if (busy)
+            last = now;
+        else
+            sched_yield();
+    }
+    eth_hpp_ucx_let_go(ucx);
+}
+
 static enum eth_hpp_status late(struct eth_hpp_request *request, double seconds,
                                 struct eth_hpp_error *err)
 {
@@ -79,6 +105,7 @@ enum eth_hpp_status eth_hpp_ucx_wait(struct eth_hpp_request *request, double tim
     const double start = eth_hpp_clock_now();
     bool in_time = true;
 
+    drive(request);
     pthread_mutex_lock(&ucx->mutex);
     ucx->failure.waiting = true;
     while (!request->done && ucx->failure.state == ETH_HPP_UCX_RUNNING && in_time &&

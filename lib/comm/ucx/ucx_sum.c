@@ -177,6 +177,8 @@ enum eth_hpp_status eth_hpp_ucx_group_sum(void *group, float *data, size_t count
                                           struct eth_hpp_error *err)
 {
     struct eth_hpp_ucx_group *g = group;
+    if (g->near != NULL)
+        return eth_hpp_ucx_near_sum(g, data, count, halves, request, err);
     size_t k = (size_t)g->count;
     size_t largest = (count + k - 1) / k;
     size_t scratch = largest < SEGMENT ? largest : SEGMENT;

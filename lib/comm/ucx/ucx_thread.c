@@ -1,10 +1,9 @@
-#include <errno.h>
 #include <math.h>
-#include <string.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "base/log.h"
+#include "base/clock.h"
 #include "comm/ucx/ucx.h"
 
 enum { EVENTS = 16 };
@@ -17,12 +16,11 @@ void eth_hpp_ucx_wake(struct eth_hpp_ucx *ucx)
 }
 
 /* Starts what the program has submitted; false if there was nothing. */
-static bool take_submissions(struct eth_hpp_ucx *ucx, bool *stop)
+static bool take_submissions(struct eth_hpp_ucx *ucx)
 {
     pthread_mutex_lock(&ucx->mutex);
     struct eth_hpp_request *request = ucx->submitted;
     ucx->submitted = ucx->submitted_last = NULL;
-    *stop = ucx->stop;
     pthread_mutex_unlock(&ucx->mutex);
     if (request == NULL)
         return false;
@@ -34,12 +32,48 @@ static bool take_submissions(struct eth_hpp_ucx *ucx, bool *stop)
     return true;
 }
 
+bool eth_hpp_ucx_pass(struct eth_hpp_ucx *ucx)
+{
+    bool busy = take_submissions(ucx);
+    busy = ucp_worker_progress(ucx->worker) != 0 || busy;
+    busy = eth_hpp_ucx_groups_poll(ucx) || busy;
+    return eth_hpp_ucx_near_poll(ucx) || busy;
+}
+
+/* Nothing can be done before something comes, and then the sleeper is woken. */
+static bool may_sleep(struct eth_hpp_ucx *ucx)
+{
+    return ucx->ready == NULL && !ucx->trouble && eth_hpp_ucx_near_sleep(ucx) &&
+           ucp_worker_arm(ucx->worker) == UCS_OK;
+}
+
+bool eth_hpp_ucx_take_over(struct eth_hpp_ucx *ucx)
+{
+    return !ucx->wanted && pthread_mutex_trylock(&ucx->drive) == 0;
+}
+
+/* The component's thread sleeps, and what comes from now on wakes it. */
+void eth_hpp_ucx_let_go(struct eth_hpp_ucx *ucx)
+{
+    const bool quiet =
+        may_sleep(ucx) && !ucx->failure.arrived && ucx->failure.state == ETH_HPP_UCX_RUNNING;
+    pthread_mutex_unlock(&ucx->drive);
+    if (!quiet)
+        eth_hpp_ucx_wake(ucx);
+}
+
+static void drain(int descriptor)
+{
+    char bytes[64];
+    while (read(descriptor, bytes, sizeof(bytes)) == sizeof(bytes))
+        ;
+}
+
 static void handle_event(struct eth_hpp_ucx *ucx, const struct epoll_event *event)
 {
-    uint64_t count;
-    if (event->data.ptr == ucx) { /* the wake-up counter; UCX's own events need no handling */
-        ssize_t n = read(ucx->wake, &count, sizeof(count));
-        (void)n;
+    if (event->data.ptr == ucx) { /* the wake-up counter or the bell; UCX's own need no handling */
+        drain(ucx->wake);
+        drain(ucx->bell[0]);
     } else if (event->data.ptr != NULL) {
         struct eth_hpp_ucx_peer *peer = event->data.ptr;
         /* Its last messages may lie in shared memory: they count. */
@@ -50,29 +84,58 @@ static void handle_event(struct eth_hpp_ucx *ucx, const struct epoll_event *even
     }
 }
 
+/* Takes the lock even where the program's thread takes and drops it all the time. */
+static void take_turn(struct eth_hpp_ucx *ucx)
+{
+    ucx->wanted = true;
+    pthread_mutex_lock(&ucx->drive);
+    ucx->wanted = false;
+}
+
+/* Not holding the lock; has it again afterwards. */
 static void sleep_until_event(struct eth_hpp_ucx *ucx, double most_s)
 {
     struct epoll_event events[EVENTS];
-    int timeout_ms = most_s < 0 ? -1 : (int)ceil(most_s * 1e3);
-    if (ucp_worker_arm(ucx->worker) != UCS_OK)
-        return; /* something has come meanwhile */
-    int n = epoll_wait(ucx->epoll, events, EVENTS, timeout_ms);
+    const int timeout_ms = most_s < 0 ? -1 : (int)ceil(most_s * 1e3);
+    pthread_mutex_unlock(&ucx->drive);
+    const int n = epoll_wait(ucx->epoll, events, EVENTS, timeout_ms);
+    take_turn(ucx);
     for (int i = 0; i < n; i++)
         handle_event(ucx, &events[i]);
+}
+
+static void yield_turn(struct eth_hpp_ucx *ucx)
+{
+    pthread_mutex_unlock(&ucx->drive);
+    sched_yield();
+    take_turn(ucx);
+}
+
+static bool is_stopped(struct eth_hpp_ucx *ucx)
+{
+    pthread_mutex_lock(&ucx->mutex);
+    const bool stop = ucx->stop;
+    pthread_mutex_unlock(&ucx->mutex);
+    return stop;
 }
 
 void *eth_hpp_ucx_thread(void *user)
 {
     struct eth_hpp_ucx *ucx = user;
-    bool stop = false;
-    while (!stop) {
-        bool busy = take_submissions(ucx, &stop);
-        busy = ucp_worker_progress(ucx->worker) != 0 || busy;
-        busy = eth_hpp_ucx_groups_poll(ucx) || busy;
+    double last = 0;
+    take_turn(ucx);
+    while (!is_stopped(ucx)) {
+        const bool busy = eth_hpp_ucx_pass(ucx);
         eth_hpp_ucx_peers_poll(ucx);
-        double next = eth_hpp_ucx_failure_poll(ucx);
-        if (!busy && !stop && ucx->ready == NULL && !ucx->trouble)
+        const double next = eth_hpp_ucx_failure_poll(ucx);
+        if (busy) {
+            last = eth_hpp_clock_now();
+        } else if (ucx->near_running != NULL && eth_hpp_clock_now() - last < ETH_HPP_UCX_SPIN_S) {
+            yield_turn(ucx);
+        } else if (may_sleep(ucx)) {
             sleep_until_event(ucx, next);
+        }
     }
+    pthread_mutex_unlock(&ucx->drive);
     return NULL;
 }
