@@ -68,6 +68,18 @@ static enum eth_hpp_status compile_orders(const struct eth_hpp_plan *plan,
     return status;
 }
 
+/* A step of more forwards and backwards than this is taken to go on at its beat once it is in step,
+ * which is all but exact: every one of them would take memory. */
+#define LONG 8e6
+
+static double count_computations(const struct eth_hpp_plan *plan)
+{
+    double count = 0;
+    for (int p = 0; p < plan->pipeline_count; p++)
+        count += 2.0 * plan->pipelines[p].micro_batches * plan->pipelines[p].stage_count;
+    return count;
+}
+
 /* ---- checks against the profile ---- */
 
 static enum eth_hpp_status check_times(const struct eth_hpp_cost *cost,
@@ -211,7 +223,9 @@ eth_hpp_simulate_observed(const struct eth_hpp_plan *plan, const struct eth_hpp_
         status = eth_hpp_layout_from_plan(plan, cluster, &layout, err);
     if (status == ETH_HPP_OK)
         status = check_times(&cost, &layout, err);
-    if (status == ETH_HPP_OK)
+    evaluator.extrapolate =
+        observer == NULL && !blocking_transfers && count_computations(plan) > LONG;
+    if (status == ETH_HPP_OK && !evaluator.extrapolate)
         status = compile_orders(plan, profile, layout.stage_count, &orders, err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_evaluate(&evaluator, &layout, orders, &made.step, err);

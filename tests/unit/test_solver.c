@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "plan/draft.h"
 #include "plan/pipeline.h"
 #include "plan/report.h"
 #include "plan/simulate.h"
@@ -81,6 +82,62 @@ static void a_small_batch_is_planned_on_many_gpus(void **state)
     for (int batch = 1; batch <= 9; batch += 4)
         solved_step(&f, (struct eth_hpp_solver_options){.global_batch = batch,
                                                         .effort = ETH_HPP_EFFORT_QUICK});
+    fixture_close(&f);
+}
+
+/* Chains of a fast and a slow stage, with idle GPUs left and nodes that are not filled. */
+static struct eth_hpp_draft make_chains(int replicas, int fast, int slow, bool by_stage)
+{
+    struct eth_hpp_draft draft = {.group_count = 1};
+    struct eth_hpp_draft_group *group = &draft.groups[0];
+    group->replicas = replicas;
+    group->micro_batch = 4;
+    group->by_stage = by_stage;
+    group->stage_count = 2;
+    group->stages[0] =
+        (struct eth_hpp_draft_stage){.layers = 4, .part_count = 1, .parts = {{0, fast}}};
+    group->stages[1] =
+        (struct eth_hpp_draft_stage){.layers = 2, .part_count = 1, .parts = {{1, slow}}};
+    return draft;
+}
+
+static void like_pipelines_laid_out_once_take_the_step_of_all_of_them(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct eth_hpp_error err = {0};
+    struct eth_hpp_cost cost = {0};
+    struct eth_hpp_workshop shop = {0};
+    struct eth_hpp_solver_options options = {.global_batch = 400};
+    int folded = 0;
+    char cluster[16384];
+    snprintf(cluster, sizeof(cluster), "%s",
+             with(CLUSTER, "a[1-2]\",\"device\":\"fast\",\"count\":2",
+                  "a[1-12]\",\"device\":\"fast\",\"count\":4"));
+    fixture_open(&f,
+                 with(cluster, "b1\",\"device\":\"slow\",\"count\":2",
+                      "b[1-16]\",\"device\":\"slow\",\"count\":4"),
+                 PROFILE, NULL);
+    must(eth_hpp_cost_init(&cost, &f.cluster, &f.profile, &err), &err);
+    must(eth_hpp_workshop_init(&shop, &cost, &options, &err), &err);
+    for (int i = 0; i < 24 * 3 * 4 * 2; i++) {
+        struct eth_hpp_draft draft =
+            make_chains(1 + i % 24, 1 + i / 24 % 3, 1 + i / 72 % 4, i / 288);
+        if (eth_hpp_draft_lay(&shop, &draft) != ETH_HPP_DRAFT_FITS)
+            continue;
+        double step_s = shop.step.step_s;
+        int gpus = shop.step.gpus, pipelines = shop.layout.pipeline_count;
+        shop.unfolded = true;
+        assert_int_equal(eth_hpp_draft_lay(&shop, &draft), ETH_HPP_DRAFT_FITS);
+        shop.unfolded = false;
+        assert_true(fabs(shop.step.step_s - step_s) <= 1e-9 * step_s);
+        assert_int_equal(shop.step.gpus, gpus);
+        assert_int_equal(shop.layout.pipeline_count, draft.groups[0].replicas);
+        folded += pipelines < draft.groups[0].replicas;
+    }
+    assert_true(folded > 50);
+    eth_hpp_workshop_free(&shop);
+    eth_hpp_cost_free(&cost);
     fixture_close(&f);
 }
 
@@ -324,6 +381,7 @@ int main(void)
         cmocka_unit_test(the_reckoned_pace_of_a_pipeline_is_the_one_it_runs_at),
         cmocka_unit_test(unlike_gpus_beat_even_and_layer_balanced_plans),
         cmocka_unit_test(a_small_batch_is_planned_on_many_gpus),
+        cmocka_unit_test(like_pipelines_laid_out_once_take_the_step_of_all_of_them),
         cmocka_unit_test(a_margin_that_leaves_no_memory_is_named),
         cmocka_unit_test(the_same_input_gives_the_same_plan),
         cmocka_unit_test(limits_of_the_space_are_kept),
