@@ -19,7 +19,7 @@ static const struct {
     int rounds, work; /* of each round, for up to 64 GPUs */
     int candidates;   /* at first: a few tries only get anywhere if they all go to one */
 } budgets[] = {[ETH_HPP_EFFORT_QUICK] = {1, 30000, 1},
-               [ETH_HPP_EFFORT_DEFAULT] = {2, 400000, 8},
+               [ETH_HPP_EFFORT_DEFAULT] = {2, 250000, 8},
                [ETH_HPP_EFFORT_THOROUGH] = {40, 800000, 8}};
 
 /* ---- search ---- */

@@ -2,12 +2,13 @@
  * The balance solver: the plan with the shortest predicted step under hard per-GPU memory.
  *
  * GPUs of one kind on like nodes are counted, not told apart (pools). The search runs over drafts:
- * groups of like pipelines whose stages are made of workers of pools. A draft is laid onto nodes,
- * its samples are split inside stages by speed, its micro-batches dealt to pipelines so that they
- * end together, as many micro-batches kept in flight as memory allows, and the whole step
- * evaluated with the simulator's own code. Starting families are enumerated; annealing on drafts
- * improves the best of them. The same input gives the same plan: effort counts evaluations, never
- * clock time.
+ * groups of like pipelines whose stages are made of workers of pools. A draft's samples are split
+ * inside stages by speed, its pipelines laid onto nodes (like ones on like nodes once, with their
+ * number), as many micro-batches kept in flight as the stages need to be in step and memory holds,
+ * micro-batches dealt to pipelines so that they end together, and the whole step evaluated with the
+ * simulator's own code. Starting families are enumerated; annealing on drafts improves the best of
+ * them. Every effort begins with those below it, so more effort never finds less. The same input
+ * gives the same plan: effort counts the stages that are looked at, never clock time.
  */
 #ifndef ETH_HPP_PLAN_SOLVER_H
 #define ETH_HPP_PLAN_SOLVER_H
