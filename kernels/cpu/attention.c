@@ -128,11 +128,12 @@ static real exponentiate(real *scores, size_t visible, size_t keys, real shift)
     return sum;
 }
 
-/* Drops from a row of probabilities, or of their gradients. Rows count as multiples of 4 elements,
- * so that each tile begins with a random block. */
+/* Drops from a row of probabilities, or of their gradients. Rows count as whole spans, so that
+ * each tile begins with one. */
 static void drop_row(const struct head *head, const struct tile *tile, size_t query, real *row)
 {
-    const size_t pitch = (head->sequence + 3) / 4 * 4;
+    const size_t pitch =
+        (head->sequence + ETH_HPP_CPU_SPAN - 1) / ETH_HPP_CPU_SPAN * ETH_HPP_CPU_SPAN;
     const size_t place = head->number * head->sequence + tile->first_query + query;
     if (head->dropout != NULL)
         ETH_HPP_CPU(drop)

@@ -1,7 +1,8 @@
 #include "kernels/cpu/dropout.h"
 
 /* Random blocks are made this many at a time, each of 4 words for 4 elements. */
-enum { LANES = 16, WORDS = 4, SPAN = LANES * WORDS };
+enum { LANES = 16, WORDS = 4, SPAN = ETH_HPP_CPU_SPAN };
+_Static_assert(LANES *WORDS == SPAN, "a span is that many blocks of four words");
 
 /* Keeps the streams of dropout apart from those of the initial weights (kernels/random.c). */
 static const uint32_t DOMAIN = 0x80000000u;
@@ -51,6 +52,23 @@ static void draw(const struct eth_hpp_dropout *dropout, size_t sample, size_t fi
     philox(low, high, (uint32_t)number, (uint32_t)(number >> 32), key, words);
 }
 
+/* Every element of a span, by its word. */
+ETH_HPP_CPU_CLONES
+static void make_factors(const uint32_t *words, uint32_t threshold, real kept, real factors[SPAN])
+{
+#pragma omp simd
+    for (int i = 0; i < SPAN; i++)
+        factors[i] = words[i] < threshold ? 0 : kept;
+}
+
+ETH_HPP_CPU_CLONES
+static void multiply(size_t count, const real *factors, real *values)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        values[i] *= factors[i];
+}
+
 void ETH_HPP_CPU(drop)(const struct eth_hpp_dropout *dropout, size_t sample, size_t first,
                        size_t count, real *values)
 {
@@ -59,9 +77,10 @@ void ETH_HPP_CPU(drop)(const struct eth_hpp_dropout *dropout, size_t sample, siz
     for (size_t i = 0; i < count; i += SPAN) {
         const size_t here = count - i < SPAN ? count - i : SPAN;
         uint32_t words[WORDS][LANES];
+        real factors[SPAN];
         draw(dropout, sample, first + i, words);
-        for (size_t j = 0; j < here; j++)
-            values[i + j] *= words[j % WORDS][j / WORDS] < threshold ? 0 : kept;
+        make_factors(&words[0][0], threshold, kept, factors);
+        multiply(here, factors, values + i);
     }
 }
 
