@@ -9,5 +9,5 @@ check_PROGRAMS += tests/bench/optimum
 tests_bench_optimum_SOURCES = tests/bench/optimum.c $(bench_search)
 tests_bench_optimum_LDADD = libplan.la libmodel.la libinventory.la libbase.la
 EXTRA_DIST += tests/bench/solver tests/bench/validate \
-	tests/bench/packages tests/bench/sync tests/bench/sync_bootstrap.c tests/bench/sync_bootstrap.h \
+	tests/bench/packages tests/bench/step tests/bench/sync tests/bench/sync_bootstrap.c tests/bench/sync_bootstrap.h \
 	tests/bench/sync_ranks.c
