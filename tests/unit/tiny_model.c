@@ -208,7 +208,7 @@ enum eth_hpp_status tiny_model_open(struct tiny_model *model, struct eth_hpp_con
         .forward = forward, .backward = backward, .sample = sample};
     const struct eth_hpp_assignment *a = eth_hpp_get_assignment(context);
     struct eth_hpp_tensor tensors[TINY_TENSORS + 1];
-    char names[TINY_LAYERS][2][16];
+    char names[TINY_LAYERS][2][32];
     size_t count = 0, handed = sizeof(float) * T * D;
     model->context = context;
     model->part = a;
