@@ -26,6 +26,7 @@ libplan_la_SOURCES = \
 	lib/plan/order.c lib/plan/order.h \
 	lib/plan/pipeline.c lib/plan/pipeline.h \
 	lib/plan/plan.c lib/plan/plan.h lib/plan/plan_file.c lib/plan/plan_write.c \
+	lib/plan/polish.c lib/plan/polish.h \
 	lib/plan/pools.c lib/plan/pools.h \
 	lib/plan/profile.c lib/plan/profile.h lib/plan/profile_file.c \
 	lib/plan/program.c lib/plan/program.h \

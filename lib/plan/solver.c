@@ -10,6 +10,7 @@
 #include "plan/bound.h"
 #include "plan/idle.h"
 #include "plan/order.h"
+#include "plan/polish.h"
 #include "plan/simulate.h"
 #include "plan/starts_small.h"
 
@@ -21,6 +22,9 @@ static const struct {
 } budgets[] = {[ETH_HPP_EFFORT_QUICK] = {1, 30000, 1},
                [ETH_HPP_EFFORT_DEFAULT] = {2, 250000, 8},
                [ETH_HPP_EFFORT_THOROUGH] = {40, 800000, 8}};
+
+/* Plans evaluated to polish one. */
+enum { POLISHES = 400 };
 
 /* ---- search ---- */
 
@@ -239,6 +243,59 @@ static enum eth_hpp_status infeasible(const struct eth_hpp_workshop *shop,
                              options->global_batch, shop->cost->cluster->gpu_count);
 }
 
+static bool is_small(const struct eth_hpp_workshop *shop)
+{
+    return shop->cost->cluster->gpu_count <= ETH_HPP_SMALL_GPUS &&
+           shop->options->shape == ETH_HPP_SHAPE_HPP;
+}
+
+/* Lays a draft, polishes it where GPUs are few, and keeps it in *best if it is shorter than *step.
+ */
+static void polish(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
+                   struct eth_hpp_layout *best, struct eth_hpp_step *step)
+{
+    if (shop->failed || draft->group_count == 0 || /* never annealed */
+        eth_hpp_draft_lay(shop, draft) != ETH_HPP_DRAFT_FITS)
+        return;
+    if (is_small(shop))
+        eth_hpp_polish(shop, POLISHES);
+    if (shop->failed || (best->pipeline_count > 0 && shop->step.step_s >= step->step_s))
+        return;
+    *step = shop->step;
+    if (!eth_hpp_layout_copy(best, &shop->layout)) {
+        shop->failed = true;
+        eth_hpp_error_memory(&shop->error, "the solver");
+    }
+}
+
+/* Leaves the plan of the best draft in the shop. Where GPUs are few, rules for all pipelines do not
+ * serve a plan as well, and other drafts may be better once they are polished. */
+static enum eth_hpp_status finish(struct eth_hpp_workshop *shop, const struct drafts *drafts,
+                                  struct eth_hpp_error *err)
+{
+    struct eth_hpp_layout best = {0};
+    struct eth_hpp_step step = {0};
+    shop->unfolded = true;
+    polish(shop, &drafts->best.draft, &best, &step);
+    if (is_small(shop)) {
+        for (int i = 0; i < drafts->starts.count; i++)
+            polish(shop, &drafts->starts.list[i].draft, &best, &step);
+        for (int i = 0; i < budgets[shop->effort].candidates && i < drafts->starts.count; i++)
+            polish(shop, &drafts->work.list[i].draft, &best, &step);
+    }
+    if (!shop->failed && best.pipeline_count == 0)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL, "the solver lost its best plan");
+    if (!shop->failed) {
+        struct eth_hpp_layout other = shop->layout;
+        shop->layout = best;
+        best = other;
+        shop->step = step;
+    }
+    eth_hpp_layout_free(&best);
+    return shop->failed ? eth_hpp_error_set(err, shop->error.status, "%s", shop->error.text)
+                        : ETH_HPP_OK;
+}
+
 /* Every effort begins with those below it, so that more effort never finds less. */
 static enum eth_hpp_status search(struct eth_hpp_workshop *shop, double lower_bound_s,
                                   struct eth_hpp_error *err)
@@ -250,13 +307,12 @@ static enum eth_hpp_status search(struct eth_hpp_workshop *shop, double lower_bo
     drafts->best.step_s = INFINITY;
     for (int effort = 0; effort <= (int)shop->options->effort && !shop->failed; effort++)
         search_with(shop, (enum eth_hpp_effort)effort, drafts, lower_bound_s);
-    shop->unfolded = true;
     if (shop->failed)
         status = eth_hpp_error_set(err, shop->error.status, "%s", shop->error.text);
     else if (drafts->best.step_s == INFINITY)
         status = infeasible(shop, err);
-    else if (eth_hpp_draft_lay(shop, &drafts->best.draft) != ETH_HPP_DRAFT_FITS)
-        status = eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL, "the solver lost its best plan");
+    else
+        status = finish(shop, drafts, err);
     free(drafts);
     return status;
 }
