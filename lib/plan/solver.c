@@ -243,10 +243,12 @@ static enum eth_hpp_status infeasible(const struct eth_hpp_workshop *shop,
                              options->global_batch, shop->cost->cluster->gpu_count);
 }
 
-static bool is_small(const struct eth_hpp_workshop *shop)
+/* It takes as long as a whole quick search. */
+static bool is_polished(const struct eth_hpp_workshop *shop)
 {
     return shop->cost->cluster->gpu_count <= ETH_HPP_SMALL_GPUS &&
-           shop->options->shape == ETH_HPP_SHAPE_HPP;
+           shop->options->shape == ETH_HPP_SHAPE_HPP &&
+           shop->options->effort != ETH_HPP_EFFORT_QUICK;
 }
 
 /* Lays a draft, polishes it where GPUs are few, and keeps it in *best if it is shorter than *step.
@@ -257,7 +259,7 @@ static void polish(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *dr
     if (shop->failed || draft->group_count == 0 || /* never annealed */
         eth_hpp_draft_lay(shop, draft) != ETH_HPP_DRAFT_FITS)
         return;
-    if (is_small(shop))
+    if (is_polished(shop))
         eth_hpp_polish(shop, POLISHES);
     if (shop->failed || (best->pipeline_count > 0 && shop->step.step_s >= step->step_s))
         return;
@@ -277,7 +279,7 @@ static enum eth_hpp_status finish(struct eth_hpp_workshop *shop, const struct dr
     struct eth_hpp_step step = {0};
     shop->unfolded = true;
     polish(shop, &drafts->best.draft, &best, &step);
-    if (is_small(shop)) {
+    if (is_polished(shop)) {
         for (int i = 0; i < drafts->starts.count; i++)
             polish(shop, &drafts->starts.list[i].draft, &best, &step);
         for (int i = 0; i < budgets[shop->effort].candidates && i < drafts->starts.count; i++)
