@@ -36,6 +36,16 @@ void eth_hpp_plan_free(struct eth_hpp_plan *plan)
     *plan = (struct eth_hpp_plan){0};
 }
 
+int eth_hpp_plan_computing_ranks(const struct eth_hpp_plan *plan)
+{
+    int count = 0;
+    for (int p = 0; p < plan->pipeline_count; p++)
+        for (int s = 0; s < plan->pipelines[p].stage_count; s++)
+            count += plan->pipelines[p].stages[s].worker_count *
+                     plan->pipelines[p].stages[s].tensor_parallel;
+    return count;
+}
+
 struct eth_hpp_place eth_hpp_plan_find_rank(const struct eth_hpp_plan *plan, int rank)
 {
     for (int p = 0; p < plan->pipeline_count; p++)

@@ -145,4 +145,7 @@ struct eth_hpp_place {
 };
 struct eth_hpp_place eth_hpp_plan_find_rank(const struct eth_hpp_plan *plan, int rank);
 
+/* Ranks that the plan gives work to. */
+int eth_hpp_plan_computing_ranks(const struct eth_hpp_plan *plan);
+
 #endif

@@ -396,16 +396,6 @@ static enum eth_hpp_status check_computes(const struct graph *g, int p)
     return ETH_HPP_OK;
 }
 
-static int count_ranks(const struct eth_hpp_plan *plan)
-{
-    int count = 0;
-    for (int p = 0; p < plan->pipeline_count; p++)
-        for (int s = 0; s < plan->pipelines[p].stage_count; s++)
-            count += plan->pipelines[p].stages[s].worker_count *
-                     plan->pipelines[p].stages[s].tensor_parallel;
-    return count;
-}
-
 static int compare_programs(const void *a, const void *b)
 {
     const struct eth_hpp_program *x = a, *y = b;
@@ -443,10 +433,10 @@ enum eth_hpp_status eth_hpp_program_verify(const struct eth_hpp_plan *plan,
         if (programs[p].count > 0)
             sorted[g.program_count++] = programs[p];
     qsort(sorted, (size_t)g.program_count, sizeof(*sorted), compare_programs);
-    if (g.program_count != count_ranks(plan)) {
+    if (g.program_count != eth_hpp_plan_computing_ranks(plan)) {
         status = eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL,
                                    "there are %d instruction lists for %d ranks", g.program_count,
-                                   count_ranks(plan));
+                                   eth_hpp_plan_computing_ranks(plan));
         goto out;
     }
     g.base[0] = 0;

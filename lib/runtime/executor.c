@@ -271,16 +271,6 @@ static void begin(struct eth_hpp_context *context)
     executor->busy_s = 0;
 }
 
-static int computing_ranks(const struct eth_hpp_plan *plan)
-{
-    int count = 0;
-    for (int p = 0; p < plan->pipeline_count; p++)
-        for (int s = 0; s < plan->pipelines[p].stage_count; s++)
-            count += plan->pipelines[p].stages[s].worker_count *
-                     plan->pipelines[p].stages[s].tensor_parallel;
-    return count;
-}
-
 enum eth_hpp_status eth_hpp_executor_run(struct eth_hpp_context *context,
                                          const struct eth_hpp_optimizer_options *optimizer,
                                          struct eth_hpp_metrics *metrics, struct eth_hpp_error *err)
@@ -304,7 +294,8 @@ enum eth_hpp_status eth_hpp_executor_run(struct eth_hpp_context *context,
     measured.loss = executor->totals[0] / executor->totals[1];
     measured.targets = (int64_t)executor->totals[1];
     measured.busy_s = executor->busy_s;
-    measured.mean_busy_s = executor->squares_and_busy[1] / computing_ranks(&context->plan);
+    measured.mean_busy_s =
+        executor->squares_and_busy[1] / eth_hpp_plan_computing_ranks(&context->plan);
     measured.step_s = eth_hpp_clock_now() - start;
     measured.peak_bytes = context->arena.bytes;
     measured.stop = executor->totals[2] > 0;
