@@ -74,7 +74,7 @@ tests_unit_test_data_SOURCES = tests/unit/test_data.c
 tests_unit_test_data_LDADD = libruntime.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_checkpoint_files
-tests_unit_test_checkpoint_files_SOURCES = tests/unit/test_checkpoint_files.c
+tests_unit_test_checkpoint_files_SOURCES = tests/unit/test_checkpoint_files.c tests/unit/folder.h
 tests_unit_test_checkpoint_files_LDADD = libruntime.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_emulation
@@ -101,7 +101,7 @@ tests_unit_test_runtime_LDADD = tests/emulation/libranks.la libruntime.la libcom
 	libbootstrap.la libkernels.la libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_checkpoint
-tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/valgrind.h \
+tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/valgrind.h tests/unit/folder.h \
 	tests/unit/tiny_model.c tests/unit/tiny_model.h tests/unit/tiny_plan.h
 tests_unit_test_checkpoint_CPPFLAGS = $(tests_unit_test_runtime_CPPFLAGS)
 tests_unit_test_checkpoint_LDADD = $(tests_unit_test_runtime_LDADD)
@@ -142,7 +142,7 @@ tests_unit_test_train_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
 tests_unit_test_train_LDADD = libmodels.la libethhpp.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_init_from
-tests_unit_test_init_from_SOURCES = tests/unit/test_init_from.c
+tests_unit_test_init_from_SOURCES = tests/unit/test_init_from.c tests/unit/folder.h
 tests_unit_test_init_from_CPPFLAGS = $(AM_CPPFLAGS) -DRECORDED='"$(abs_srcdir)/tests/recorded"'
 tests_unit_test_init_from_LDADD = libmodels.la libruntime.la libcomm.la libbootstrap.la \
 	libkernels.la libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)

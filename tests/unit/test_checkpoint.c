@@ -13,6 +13,7 @@
 #include "emulation/ranks.h"
 #include "runtime/context.h"
 #include "tiny_plan.h"
+#include "folder.h"
 #include "unit/valgrind.h"
 
 enum { STEPS = 15 };
@@ -39,7 +40,7 @@ static const struct eth_hpp_optimizer_options optimizer = {.learning_rate = 0.01
                                                            .epsilon = 1e-8,
                                                            .weight_decay = 0.1,
                                                            .clip_norm = 0.5};
-static char folder[64], plan_path[64];
+static char plan_path[64];
 
 static void run_steps(const struct run *run, struct eth_hpp_context *context)
 {
@@ -134,23 +135,6 @@ static void expect_losses(int ranks, int first, int end)
             if (fabs(record->loss[rank][step] - reference[step]) > 1e-5 * reference[step])
                 fail_msg("step %d on rank %d: loss %.9g for %.9g", step, rank,
                          record->loss[rank][step], reference[step]);
-}
-
-/* ---- the folder ---- */
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "test_checkpoint.XXXXXX");
-    return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    char command[128];
-    (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", folder);
-    return system(command);
 }
 
 static void in_folder(const char *format, ...) __attribute__((format(printf, 1, 2)));

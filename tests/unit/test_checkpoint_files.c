@@ -15,25 +15,7 @@
 #include "base/file.h"
 #include "runtime/checkpoint_file.h"
 #include "runtime/checkpoint_folder.h"
-
-/* ---- a folder of the test's own ---- */
-
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "test_checkpoint_files.XXXXXX");
-    return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    char command[128];
-    (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", folder);
-    return system(command);
-}
+#include "folder.h"
 
 static const char *in_folder(const char *name)
 {

@@ -23,6 +23,7 @@
 #include "models/gpt.h"
 #include "models/gpt_stage.h"
 #include "runtime/safetensors.h"
+#include "folder.h"
 
 #define REFERENCE RECORDED "/gpt2-reference"
 
@@ -114,23 +115,6 @@ static void logits_are_those_of_hugging_face(void **state)
 }
 
 /* ---- other spellings, and what is refused ---- */
-
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "test_init_from.XXXXXX");
-    return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    char command[128];
-    (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", folder);
-    return system(command);
-}
 
 /* Writes the reference's tensors again: by their bare names, as the published GPT-2 has them, all
  * but the one called `without`. */
