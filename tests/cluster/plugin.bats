@@ -118,6 +118,7 @@ has() { # LINE: among the output's lines
 
 @test "heterogeneous job: each component finds the inventory of its own nodes" {
 	run on_cluster_het 10 srun -Q --eth-hpp=gpt2 -p a -N1 : -p b -N1 sh -c 'cat $ETH_HPP_INVENTORY'
+	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ $output == *'"node":"n1"'* && $output == *'"node":"n2"'* ]]
 	[ "$(grep ^ETH_HPP_INVENTORY= <<<"$output" | cut -d/ -f4 | sort -u | wc -l)" -eq 2 ]
