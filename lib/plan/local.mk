@@ -21,7 +21,8 @@ libplan_la_SOURCES = \
 	lib/plan/idle.c lib/plan/idle.h \
 	lib/plan/layout.c lib/plan/layout.h \
 	lib/plan/link_classes.c lib/plan/link_classes.h \
-	lib/plan/moves.c lib/plan/moves.h \
+	lib/plan/moves.c lib/plan/moves.h lib/plan/moves_group.c \
+	lib/plan/moves_kit.c lib/plan/moves_kit.h lib/plan/moves_stage.c \
 	lib/plan/observe.h \
 	lib/plan/order.c lib/plan/order.h \
 	lib/plan/pipeline.c lib/plan/pipeline.h \
