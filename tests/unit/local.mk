@@ -88,9 +88,15 @@ tests_emulation_libranks_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
 
 if HAVE_UCX
 unit_tests += tests/unit/test_comm
-tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/valgrind.h
+tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/comm_ranks.h
 tests_unit_test_comm_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
 tests_unit_test_comm_LDADD = tests/emulation/libranks.la libcomm.la libbootstrap.la libbase.la $(CMOCKA_LIBS)
+
+unit_tests += tests/unit/test_comm_failures
+tests_unit_test_comm_failures_SOURCES = tests/unit/test_comm_failures.c tests/unit/comm_ranks.h \
+	tests/unit/valgrind.h
+tests_unit_test_comm_failures_CPPFLAGS = $(tests_unit_test_comm_CPPFLAGS)
+tests_unit_test_comm_failures_LDADD = $(tests_unit_test_comm_LDADD)
 
 if HAVE_ONEDNN
 unit_tests += tests/unit/test_runtime
