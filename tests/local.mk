@@ -11,6 +11,7 @@ EXTRA_DIST += \
 	tests/cluster/launch.bats \
 	tests/cluster/losses.bats \
 	tests/cluster/mini_cluster.bats \
+	tests/cluster/losses.bash \
 	tests/cluster/plans.bash \
 	tests/cluster/plugin.bats \
 	tests/cluster/pmix_exchange.c \
