@@ -85,8 +85,10 @@ static enum eth_hpp_status start_through_launch(const struct eth_hpp_option_set 
                     add_option(words, &count, set, ETH_HPP_TRAIN_SEQ) &&
                     add_word(words, &count, "--") && add_word(words, &count, self) &&
                     add_word(words, &count, "train");
+    /* As they were typed: defaults and the environment are there as well. */
     for (int i = 0; i < ETH_HPP_TRAIN_OPTIONS && complete; i++)
-        complete = add_option(words, &count, set, i);
+        if (set->values[i].source == ETH_HPP_FROM_OPTION)
+            complete = add_option(words, &count, set, i);
     if (complete)
         code = eth_hpp_command_launch(count, words); /* comes back only if it failed */
     while (count > 0)
@@ -273,6 +275,23 @@ static void close_run(struct run *run)
 /* For the exit code: a signal has ended the training, in order. */
 static bool stopped;
 
+/* Who types one of these believes that there will be checkpoints. */
+static enum eth_hpp_status check_checkpoint_options(const struct eth_hpp_option_set *set,
+                                                    struct eth_hpp_error *err)
+{
+    static const enum eth_hpp_train_option needy[] = {
+        ETH_HPP_TRAIN_CHECKPOINT_EVERY, ETH_HPP_TRAIN_CHECKPOINT_KEEP, ETH_HPP_TRAIN_RESUME};
+    if (eth_hpp_option_text(set, ETH_HPP_TRAIN_CHECKPOINT) != NULL)
+        return ETH_HPP_OK;
+    for (size_t i = 0; i < sizeof(needy) / sizeof(needy[0]); i++)
+        if (set->values[needy[i]].source == ETH_HPP_FROM_OPTION &&
+            strcmp(set->values[needy[i]].text, "no") != 0)
+            return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                     "--%s=%s needs a folder of checkpoints: give --checkpoint=DIR",
+                                     set->table[needy[i]].name, set->values[needy[i]].text);
+    return ETH_HPP_OK;
+}
+
 static enum eth_hpp_status train(const struct eth_hpp_option_set *set, int argc, char **argv,
                                  struct eth_hpp_error *err)
 {
@@ -288,14 +307,12 @@ static enum eth_hpp_status train(const struct eth_hpp_option_set *set, int argc,
                                  "--min-lr",
                                  eth_hpp_option_text(set, ETH_HPP_TRAIN_MIN_LR),
                                  eth_hpp_option_text(set, ETH_HPP_TRAIN_LR));
-    if (eth_hpp_option_text(set, ETH_HPP_TRAIN_CHECKPOINT) == NULL &&
-        eth_hpp_option_number(set, ETH_HPP_TRAIN_RESUME) > 0)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
-                                 "--resume=%s needs to know from where: give --checkpoint=DIR",
-                                 eth_hpp_option_text(set, ETH_HPP_TRAIN_RESUME));
+    enum eth_hpp_status status = check_checkpoint_options(set, err);
+    if (status != ETH_HPP_OK)
+        return status;
     if (getenv("ETH_HPP_PLAN_FILE") == NULL)
         return start_through_launch(set, err);
-    enum eth_hpp_status status = open_inputs(&run, err);
+    status = open_inputs(&run, err);
     if (status == ETH_HPP_OK)
         status = open_model(&run, err);
     if (status == ETH_HPP_OK && !eth_hpp_get_assignment(run.context)->idle)

@@ -2,6 +2,7 @@
 # A training that stops goes on as if it never had, on whatever nodes and under whatever plan.
 
 load helpers
+load losses
 load plans
 CLUSTER_DIR=$OTHER_CLUSTER_DIR
 
@@ -49,23 +50,6 @@ one_rank() { # NAME OPTION...
 under_plan() { # NAME PLAN OPTION...
 	train "$1" srun -N4 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix --eth-hpp=gpt2-tiny6 --eth-hpp-plan="$2.json" \
 		--eth-hpp-calibrate=no "$ETH_HPP_PREFIX/bin/eth-hpp" -- "${@:3}"
-}
-
-losses() { sed -n 's/.*"step": *\([0-9]*\),"loss": *\([0-9.e+-]*\).*/\1 \2/p' "$TEST_WORK/$1.jsonl"; }
-
-# All steps, each once, with the losses of the training that never stopped.
-same_losses_as_reference() { same_losses "$1" reference; }
-same_losses() { # NAME REFERENCE
-	losses "$2" >"$TEST_WORK/a"
-	losses "$1" >"$TEST_WORK/b"
-	[ "$(wc -l <"$TEST_WORK/a")" -eq $STEPS ] && [ "$(wc -l <"$TEST_WORK/b")" -eq $STEPS ] || {
-		echo "not $STEPS losses in $1"
-		return 1
-	}
-	paste "$TEST_WORK/a" "$TEST_WORK/b" | awk '
-		$1 != $3 { wrong = 1; print "step " $3 " in place of " $1 }
-		{ d = ($4 - $2) / $2; if (d < 0) d = -d; if (d > most) { most = d; at = $1 } }
-		END { print "largest relative difference " most + 0 " at step " at; exit wrong || !(most < 1e-4) }'
 }
 
 # A training stops for good after 8 steps of the 20, whatever the plan: what is after the checkpoint is lost.
@@ -138,6 +122,16 @@ stop_after_8() { # NAME
 	run one_rank foreign --checkpoint=foreign.ck
 	[ "$status" -eq 2 ]
 	grep -q 'eth-hpp: .*foreign.ck: holds checkpoints up to step 20' <<<"$output"
+}
+
+@test "what belongs to checkpoints is refused without a folder for them" {
+	local option
+	for option in --checkpoint-every=5 --checkpoint-keep=2 --resume --resume=auto; do
+		run one_rank nowhere $option
+		echo "$output"
+		[ "$status" -eq 2 ]
+		[[ $output == "eth-hpp: $option"*" needs a folder of checkpoints: give --checkpoint=DIR" ]]
+	done
 }
 
 @test "checkpoints are shown, checked and made into a plain folder, from which another training starts" {
