@@ -60,7 +60,6 @@ static void multiply_rows(const struct head *head, const struct tile *tile, real
     const struct eth_hpp_cpu_gemm product = {.m = tile->queries,
                                              .n = tile->keys,
                                              .k = head->size,
-
                                              .b_transposed = true,
                                              .factor = factor,
                                              .kept = 0,
@@ -80,7 +79,6 @@ static void sum_over_keys(const struct head *head, const struct tile *tile, real
     const struct eth_hpp_cpu_gemm product = {.m = tile->queries,
                                              .n = head->size,
                                              .k = tile->keys,
-
                                              .factor = 1,
                                              .kept = beta,
                                              .a = &scores[0][0],
@@ -101,7 +99,6 @@ static void sum_over_queries(const struct head *head, const struct tile *tile,
                                              .n = head->size,
                                              .k = tile->queries,
                                              .a_transposed = true,
-
                                              .factor = 1,
                                              .kept = beta,
                                              .a = &scores[0][0],

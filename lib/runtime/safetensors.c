@@ -164,7 +164,7 @@ static void read_tensors(const struct eth_hpp_json *root, struct eth_hpp_safeten
 
 static enum eth_hpp_status read_head(struct eth_hpp_safetensors *file, struct eth_hpp_error *err)
 {
-    unsigned char length[LENGTH_BYTES];
+    unsigned char length[LENGTH_BYTES] = {0};
     struct eth_hpp_json root;
     uint64_t head = 0;
     if (file->bytes < LENGTH_BYTES)
