@@ -1,6 +1,7 @@
 #include "kernels/cpu/threads.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -118,8 +119,21 @@ static void await_end(struct eth_hpp_cpu_threads *threads, size_t chunks)
     pthread_mutex_unlock(&threads->mutex);
 }
 
-void eth_hpp_cpu_threads_run(struct eth_hpp_cpu_threads *threads, size_t count, size_t chunk,
-                             eth_hpp_cpu_part part, const void *work)
+/* oneDNN's matrix products point the stack pointer into a buffer from the heap (seen in 2.6): the
+ * frame of a signal's handler would overwrite what lies in front of it. So handlers wait for the
+ * end of the loop, but for those of the computation's own faults. */
+static void hold_signals(sigset_t *before)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+    sigset_t held;
+    sigfillset(&held);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+        sigdelset(&held, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &held, before);
+}
+
+static void run(struct eth_hpp_cpu_threads *threads, size_t count, size_t chunk,
+                eth_hpp_cpu_part part, const void *work)
 {
     if (threads == NULL || count <= chunk) {
         for (size_t first = 0; first < count; first += chunk)
@@ -142,6 +156,15 @@ void eth_hpp_cpu_threads_run(struct eth_hpp_cpu_threads *threads, size_t count, 
     await_end(threads, chunks_of(count, chunk));
 }
 
+void eth_hpp_cpu_threads_run(struct eth_hpp_cpu_threads *threads, size_t count, size_t chunk,
+                             eth_hpp_cpu_part part, const void *work)
+{
+    sigset_t before;
+    hold_signals(&before);
+    run(threads, count, chunk, part, work);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 enum eth_hpp_status eth_hpp_cpu_threads_start(int count, struct eth_hpp_cpu_threads **threads,
                                               struct eth_hpp_error *err)
 {
@@ -157,14 +180,18 @@ enum eth_hpp_status eth_hpp_cpu_threads_start(int count, struct eth_hpp_cpu_thre
         eth_hpp_cpu_threads_stop(made);
         return eth_hpp_error_memory(err, "threads");
     }
-    while (made->other_count < count - 1) {
-        int failed = pthread_create(&made->others[made->other_count], NULL, thread_main, made);
-        if (failed != 0) {
-            eth_hpp_cpu_threads_stop(made);
-            return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot start %d threads: %s", count,
-                                     strerror(failed));
-        }
-        made->other_count++;
+    int failed = 0;
+    sigset_t before;
+    hold_signals(&before); /* of the new threads for good: signals are the program's own threads' */
+    while (made->other_count < count - 1 && failed == 0) {
+        failed = pthread_create(&made->others[made->other_count], NULL, thread_main, made);
+        made->other_count += failed == 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed != 0) {
+        eth_hpp_cpu_threads_stop(made);
+        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot start %d threads: %s", count,
+                                 strerror(failed));
     }
     *threads = made;
     return ETH_HPP_OK;

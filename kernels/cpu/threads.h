@@ -21,7 +21,8 @@ enum eth_hpp_status eth_hpp_cpu_threads_start(int count, struct eth_hpp_cpu_thre
 void eth_hpp_cpu_threads_stop(struct eth_hpp_cpu_threads *threads);
 
 /* Calls part for all of 0..count-1, in chunks of `chunk` elements (the last may be shorter), and
- * returns when all are done. NULL threads: all by the caller. One caller at a time. */
+ * returns when all are done; signals are held until then. NULL threads: all by the caller. One
+ * caller at a time. */
 void eth_hpp_cpu_threads_run(struct eth_hpp_cpu_threads *threads, size_t count, size_t chunk,
                              eth_hpp_cpu_part part, const void *work);
 

@@ -6,9 +6,11 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "kernels/cpu/threads.h"
@@ -182,18 +184,64 @@ static void compute(const char *threads, struct results *r)
     eth_hpp_kernels_destroy(kernels);
 }
 
+static void release(struct results *results)
+{
+    for (size_t i = 0; i < results->used; i++)
+        free(results->written[i]);
+}
+
+static void expect_same(const struct results *one, const struct results *other)
+{
+    assert_memory_equal(one->sums, other->sums, sizeof(one->sums));
+    for (size_t i = 0; i < one->used; i++)
+        if (memcmp(one->written[i], other->written[i], one->counts[i] * sizeof(float)) != 0)
+            fail_msg("result %zu differs", i);
+}
+
 static void results_are_the_same_on_any_number_of_threads(void **state)
 {
     (void)state;
     struct results one, more;
     compute("1", &one);
     compute("3", &more);
-    assert_memory_equal(one.sums, more.sums, sizeof(one.sums));
-    for (size_t i = 0; i < one.used; i++) {
-        if (memcmp(one.written[i], more.written[i], one.counts[i] * sizeof(float)) != 0)
-            fail_msg("result %zu differs", i);
-        free(one.written[i]);
-        free(more.written[i]);
+    expect_same(&one, &more);
+    release(&one);
+    release(&more);
+}
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t alarms;
+
+static void count_alarm(int number)
+{
+    (void)number;
+    alarms = alarms + 1;
+}
+
+/* The matrix products of a library may keep their stack pointer where a handler's frame does harm:
+ * a profiler's signals, or Slurm's, must change nothing. */
+static void signals_while_kernels_compute_change_nothing(void **state)
+{
+    (void)state;
+    const struct itimerval often = {{0, 50}, {0, 50}}, never = {0};
+    struct sigaction counting = {.sa_handler = count_alarm, .sa_flags = SA_RESTART}, before;
+    struct results quiet, disturbed;
+    for (int i = 0; i < 2; i++) {
+        const char *threads = i == 0 ? "1" : "3";
+        compute(threads, &quiet);
+        alarms = 0;
+        assert_int_equal(sigaction(SIGALRM, &counting, &before), 0);
+        for (int round = 0; round < 20; round++) {
+            assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+            compute(threads, &disturbed);
+            assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+            expect_same(&quiet, &disturbed);
+            release(&disturbed);
+        }
+        assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+        assert_true(alarms > 0);
+        release(&quiet);
     }
 }
 
@@ -204,6 +252,7 @@ int main(void)
         cmocka_unit_test(threads_that_fell_asleep_wake_up),
         cmocka_unit_test(the_number_of_threads_follows_the_environment),
         cmocka_unit_test(results_are_the_same_on_any_number_of_threads),
+        cmocka_unit_test(signals_while_kernels_compute_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
