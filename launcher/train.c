@@ -264,6 +264,7 @@ static enum eth_hpp_status train_rank(struct run *run, struct eth_hpp_error *err
 
 static void close_run(struct run *run)
 {
+    eth_hpp_saver_close();
     eth_hpp_gpt_destroy(run->gpt);
     eth_hpp_finalize(run->context);
     eth_hpp_progress_close(run->progress);

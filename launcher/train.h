@@ -83,6 +83,8 @@ enum eth_hpp_status eth_hpp_saver_finish(struct eth_hpp_saver *saver, int64_t st
 
 /* A rank that the plan leaves idle outlasts the signals, too, for the others' sake. */
 void eth_hpp_saver_outlast_signals(void);
+/* To be called before the context is finalized: signals that come later ask nothing of it. */
+void eth_hpp_saver_close(void);
 /* The signal that has asked for the end, SIGTERM where another rank got it. */
 int eth_hpp_saver_signal(void);
 

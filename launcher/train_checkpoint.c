@@ -24,6 +24,11 @@ void eth_hpp_saver_outlast_signals(void)
     sigaction(SIGUSR1, &action, NULL);
 }
 
+void eth_hpp_saver_close(void)
+{
+    asked_context = NULL;
+}
+
 int eth_hpp_saver_signal(void)
 {
     return asked_by != 0 ? asked_by : SIGTERM;
