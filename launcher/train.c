@@ -111,6 +111,7 @@ static enum eth_hpp_status open_data(struct run *run, uint64_t seed, struct eth_
                              &run->data, err);
 }
 
+/* Only now that all ranks have met: what one of them cannot read then ends all with one line. */
 static enum eth_hpp_status open_inputs(struct run *run, struct eth_hpp_error *err)
 {
     const char *path = getenv("ETH_HPP_PLAN_FILE"), *model = model_argument(run->set);
@@ -123,7 +124,7 @@ static enum eth_hpp_status open_inputs(struct run *run, struct eth_hpp_error *er
     for (int i = 0; i < 2 && status == ETH_HPP_OK; i++)
         if (run->set->values[from_plan[i]].source == ETH_HPP_FROM_OPTION)
             status = eth_hpp_command_agrees(run->set, from_plan[i], planned[i], err);
-    if (status != ETH_HPP_OK)
+    if (status != ETH_HPP_OK || eth_hpp_get_assignment(run->context)->idle)
         return status;
     return open_data(run, (uint64_t)eth_hpp_option_number(run->set, ETH_HPP_TRAIN_SEED), err);
 }
@@ -145,6 +146,13 @@ static int showing_rank(const struct eth_hpp_plan *plan, int world_size)
     return 0;
 }
 
+static enum eth_hpp_status open_context(struct run *run, struct eth_hpp_error *err)
+{
+    const int check = (int)eth_hpp_option_number(run->set, ETH_HPP_TRAIN_CHECK_REPLICAS);
+    const struct eth_hpp_init_options starting = {.check_replicas = check > 0 ? check : -1};
+    return eth_hpp_init(&starting, &run->context, err);
+}
+
 static enum eth_hpp_status open_model(struct run *run, struct eth_hpp_error *err)
 {
     struct eth_hpp_gpt_options gpt = {
@@ -152,11 +160,6 @@ static enum eth_hpp_status open_model(struct run *run, struct eth_hpp_error *err
         .seed = (uint64_t)eth_hpp_option_number(run->set, ETH_HPP_TRAIN_SEED),
         .sample = sample,
         .data = run};
-    const int check = (int)eth_hpp_option_number(run->set, ETH_HPP_TRAIN_CHECK_REPLICAS);
-    const struct eth_hpp_init_options starting = {.check_replicas = check > 0 ? check : -1};
-    enum eth_hpp_status status = eth_hpp_init(&starting, &run->context, err);
-    if (status != ETH_HPP_OK)
-        return status;
     const struct eth_hpp_assignment *own = eth_hpp_get_assignment(run->context);
     run->shows = own->rank == showing_rank(&run->plan, own->world_size);
     return eth_hpp_gpt_create(run->context, &gpt, &run->gpt, err);
@@ -293,12 +296,9 @@ static enum eth_hpp_status check_checkpoint_options(const struct eth_hpp_option_
     return ETH_HPP_OK;
 }
 
-static enum eth_hpp_status train(const struct eth_hpp_option_set *set, int argc, char **argv,
-                                 struct eth_hpp_error *err)
+static enum eth_hpp_status check_options(const struct eth_hpp_option_set *set,
+                                         struct eth_hpp_error *err)
 {
-    (void)argc;
-    (void)argv;
-    struct run run = {.set = set, .resumed = {.step = -1}};
     if (eth_hpp_option_text(set, ETH_HPP_TRAIN_DATA) == NULL)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "no data: give --data=FILE");
     if (eth_hpp_option_number(set, ETH_HPP_TRAIN_MIN_LR) >
@@ -308,12 +308,25 @@ static enum eth_hpp_status train(const struct eth_hpp_option_set *set, int argc,
                                  "--min-lr",
                                  eth_hpp_option_text(set, ETH_HPP_TRAIN_MIN_LR),
                                  eth_hpp_option_text(set, ETH_HPP_TRAIN_LR));
-    enum eth_hpp_status status = check_checkpoint_options(set, err);
+    return check_checkpoint_options(set, err);
+}
+
+static enum eth_hpp_status train(const struct eth_hpp_option_set *set, int argc, char **argv,
+                                 struct eth_hpp_error *err)
+{
+    (void)argc;
+    (void)argv;
+    struct run run = {.set = set, .resumed = {.step = -1}};
+    enum eth_hpp_status status = check_options(set, err);
+    if (status != ETH_HPP_OK && !eth_hpp_command_is_first_task())
+        err->text[0] = '\0'; /* the same on all tasks of a step: the first one says it */
     if (status != ETH_HPP_OK)
         return status;
     if (getenv("ETH_HPP_PLAN_FILE") == NULL)
         return start_through_launch(set, err);
-    status = open_inputs(&run, err);
+    status = open_context(&run, err);
+    if (status == ETH_HPP_OK)
+        status = open_inputs(&run, err);
     if (status == ETH_HPP_OK)
         status = open_model(&run, err);
     if (status == ETH_HPP_OK && !eth_hpp_get_assignment(run.context)->idle)

@@ -63,7 +63,7 @@ struct eth_hpp_context;
 
 struct eth_hpp_init_options {
     const char *plan_path; /* NULL: $ETH_HPP_PLAN_FILE, which `eth-hpp launch` sets */
-    double timeout_s;      /* no wait for another rank is longer; 0: $ETH_HPP_TIMEOUT, or 25 in
+    double timeout_s;      /* no wait for another rank is longer; 0: $ETH_HPP_TIMEOUT, or 16 in
                               eth_hpp_init and 120 after it */
     int check_replicas; /* steps from one comparison of the replicas' weights to the next; 0: 100,
                            negative: never */

@@ -92,6 +92,26 @@ enum eth_hpp_status eth_hpp_file_read(const char *path, size_t limit, char **tex
     return status;
 }
 
+enum eth_hpp_status eth_hpp_file_read_at(int fd, const char *path, void *to, size_t bytes,
+                                         size_t offset, struct eth_hpp_error *err)
+{
+    for (char *at = to; bytes > 0;) {
+        ssize_t n = pread(fd, at, bytes, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%s: cannot read at offset %zu: %s", path,
+                                     offset, strerror(errno));
+        if (n == 0)
+            return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%s: is cut off at offset %zu", path,
+                                     offset);
+        at += n;
+        offset += (size_t)n;
+        bytes -= (size_t)n;
+    }
+    return ETH_HPP_OK;
+}
+
 static int write_full(int fd, const char *from, size_t size)
 {
     while (size > 0) {

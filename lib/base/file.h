@@ -22,6 +22,11 @@ enum eth_hpp_status eth_hpp_file_read(const char *path, size_t limit, char **tex
 enum eth_hpp_status eth_hpp_file_read_opened(int fd, const char *path, size_t bytes, size_t limit,
                                              char **text, size_t *size, struct eth_hpp_error *err);
 
+/* Reads `bytes` at an offset of an opened file; `path` stands in messages. Errors: INPUT where the
+ * file ends before, by the offset of its end; IO. */
+enum eth_hpp_status eth_hpp_file_read_at(int fd, const char *path, void *to, size_t bytes,
+                                         size_t offset, struct eth_hpp_error *err);
+
 /* Writes to a temporary file beside `path`, syncs it and renames it over `path` (then syncs the
  * folder): a reader sees the old file or the new one, whatever happens in between. A symbolic link
  * stays, and the file it leads to is replaced; what is there and no regular file is refused. On

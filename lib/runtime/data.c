@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -18,12 +17,15 @@ enum {
     PADDING = 65535 /* in a .bin file */
 };
 
+/* Read, not mapped: a file that is cut off or cannot be read while it is in use is an error then,
+ * and no signal. */
 struct eth_hpp_data {
     struct eth_hpp_data_options options;
-    void *map;
-    size_t map_bytes;
-    const unsigned char *tokens;
+    char *path; /* for messages */
+    int file;
+    size_t bytes, begin; /* of the file; of its first token */
     int token_bytes;
+    unsigned char *read; /* room for a sample and the token after it */
     int64_t token_count, sample_count;
 };
 
@@ -33,36 +35,20 @@ static bool has_suffix(const char *path, const char *suffix)
     return length >= n && strcmp(path + length - n, suffix) == 0;
 }
 
-static enum eth_hpp_status map_file(const char *path, struct eth_hpp_data *data,
-                                    struct eth_hpp_error *err)
+/* A .bin file: its header, where it has one, must agree with its size. */
+static enum eth_hpp_status read_header(struct eth_hpp_data *data, struct eth_hpp_error *err)
 {
-    int file;
-    size_t bytes;
-    enum eth_hpp_status status = eth_hpp_file_open(path, &file, &bytes, err);
+    const char *path = data->path;
+    unsigned char bytes[12] = {0};
+    int32_t header[3];
+    enum eth_hpp_status status = ETH_HPP_OK;
+    if (data->bytes >= sizeof(bytes))
+        status = eth_hpp_file_read_at(data->file, path, bytes, sizeof(bytes), 0, err);
     if (status != ETH_HPP_OK)
         return status;
-    void *map = bytes > 0 ? mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, 0) : NULL;
-    if (bytes == 0) {
-        status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%s: the file is empty", path);
-    } else if (map == MAP_FAILED) {
-        status = eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%s: cannot be mapped: %m", path);
-    } else {
-        data->map = map;
-        data->map_bytes = bytes;
-    }
-    close(file);
-    return status;
-}
-
-/* A .bin file: its header, where it has one, must agree with its size. */
-static enum eth_hpp_status read_words(const char *path, struct eth_hpp_data *data,
-                                      struct eth_hpp_error *err)
-{
-    int32_t header[3] = {0};
-    if (data->map_bytes >= sizeof(header))
-        memcpy(header, data->map, sizeof(header));
+    memcpy(header, bytes, sizeof(bytes));
     bool headed = header[0] == HEADER_MAGIC;
-    size_t start = headed ? HEADER_BYTES : 0;
+    data->begin = headed ? HEADER_BYTES : 0;
     if (header[0] == WIDE_MAGIC)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  "%s: holds 4-byte tokens (llm.c's format for Llama 3): this "
@@ -72,20 +58,33 @@ static enum eth_hpp_status read_words(const char *path, struct eth_hpp_data *dat
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  "%s: its header says version %d, this program reads version %d",
                                  path, header[1], HEADER_VERSION);
-    if (data->map_bytes < start || (data->map_bytes - start) % 2 != 0)
+    if (data->bytes < data->begin || (data->bytes - data->begin) % 2 != 0)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  "%s: is cut off: it has %zu bytes, which is no whole number of "
                                  "2-byte tokens%s",
-                                 path, data->map_bytes, headed ? " behind a header" : "");
-    data->tokens = (const unsigned char *)data->map + start;
+                                 path, data->bytes, headed ? " behind a header" : "");
     data->token_bytes = 2;
-    data->token_count = (int64_t)(data->map_bytes - start) / 2;
+    data->token_count = (int64_t)(data->bytes - data->begin) / 2;
     if (headed && header[2] != data->token_count)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  "%s: is cut off or overlong: its header says %d tokens, %lld are "
                                  "there",
                                  path, header[2], (long long)data->token_count);
     return ETH_HPP_OK;
+}
+
+static enum eth_hpp_status count_samples(struct eth_hpp_data *data, struct eth_hpp_error *err)
+{
+    const int length = data->options.sequence_length;
+    /* The last target of a sample is the first token of the next one. */
+    data->sample_count = (data->token_count - 1) / length;
+    if (data->sample_count < 1)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                                 "%s: has %lld tokens, a sample of sequence length %d needs %d: "
+                                 "give more data or a shorter sequence",
+                                 data->path, (long long)data->token_count, length, length + 1);
+    data->read = malloc(((size_t)length + 1) * (size_t)data->token_bytes);
+    return data->read != NULL ? ETH_HPP_OK : eth_hpp_error_memory(err, data->path);
 }
 
 enum eth_hpp_status eth_hpp_data_open(const char *path, const struct eth_hpp_data_options *options,
@@ -95,41 +94,34 @@ enum eth_hpp_status eth_hpp_data_open(const char *path, const struct eth_hpp_dat
     if (d == NULL)
         return eth_hpp_error_memory(err, "the data");
     d->options = *options;
-    enum eth_hpp_status status = map_file(path, d, err);
-    if (status != ETH_HPP_OK)
-        goto fail;
-    if (has_suffix(path, ".bin")) {
-        status = read_words(path, d, err);
-        if (status != ETH_HPP_OK)
-            goto fail;
-    } else {
-        d->tokens = d->map;
-        d->token_bytes = 1;
-        d->token_count = (int64_t)d->map_bytes;
-    }
-    /* The last target of a sample is the first token of the next one. */
-    d->sample_count = (d->token_count - 1) / options->sequence_length;
-    if (d->sample_count < 1) {
-        status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
-                                   "%s: has %lld tokens, a sample of sequence length %d needs %d: "
-                                   "give more data or a shorter sequence",
-                                   path, (long long)d->token_count, options->sequence_length,
-                                   options->sequence_length + 1);
-        goto fail;
+    d->file = -1;
+    d->path = strdup(path);
+    enum eth_hpp_status status = d->path != NULL ? eth_hpp_file_open(path, &d->file, &d->bytes, err)
+                                                 : eth_hpp_error_memory(err, path);
+    if (status == ETH_HPP_OK && d->bytes == 0)
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%s: the file is empty", path);
+    d->token_bytes = 1;
+    d->token_count = (int64_t)d->bytes;
+    if (status == ETH_HPP_OK && has_suffix(path, ".bin"))
+        status = read_header(d, err);
+    if (status == ETH_HPP_OK)
+        status = count_samples(d, err);
+    if (status != ETH_HPP_OK) {
+        eth_hpp_data_close(d);
+        return status;
     }
     *data = d;
     return ETH_HPP_OK;
-fail:
-    eth_hpp_data_close(d);
-    return status;
 }
 
 void eth_hpp_data_close(struct eth_hpp_data *data)
 {
     if (data == NULL)
         return;
-    if (data->map != NULL)
-        munmap(data->map, data->map_bytes);
+    if (data->file >= 0)
+        close(data->file);
+    free(data->path);
+    free(data->read);
     free(data);
 }
 
@@ -178,11 +170,11 @@ static int64_t permute(int64_t index, int64_t count, uint64_t key)
     return (int64_t)x;
 }
 
-static int32_t token_at(const struct eth_hpp_data *data, int64_t i)
+static int32_t token_at(const struct eth_hpp_data *data, int i)
 {
     if (data->token_bytes == 1)
-        return data->tokens[i];
-    return data->tokens[2 * i] | data->tokens[2 * i + 1] << 8;
+        return data->read[i];
+    return data->read[2 * i] | data->read[2 * i + 1] << 8;
 }
 
 enum eth_hpp_status eth_hpp_data_sample(void *data, int64_t number, int32_t *tokens,
@@ -197,10 +189,16 @@ enum eth_hpp_status eth_hpp_data_sample(void *data, int64_t number, int32_t *tok
     int64_t sample = number % d->sample_count;
     if (d->options.shuffle)
         sample = permute(sample, d->sample_count, mix(d->options.seed) + (uint64_t)pass);
-    const bool may_pad = d->token_bytes == 2;
+    const size_t token_bytes = (size_t)d->token_bytes;
+    enum eth_hpp_status status =
+        eth_hpp_file_read_at(d->file, d->path, d->read, ((size_t)length + 1) * token_bytes,
+                             d->begin + (size_t)sample * (size_t)length * token_bytes, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    const bool may_pad = token_bytes == 2;
     for (int i = 0; i < length; i++) {
-        tokens[i] = token_at(d, sample * length + i);
-        targets[i] = token_at(d, sample * length + i + 1);
+        tokens[i] = token_at(d, i);
+        targets[i] = token_at(d, i + 1);
         if (may_pad && tokens[i] == PADDING)
             tokens[i] = 0; /* any token of a vocabulary */
         if (may_pad && targets[i] == PADDING)

@@ -23,7 +23,7 @@ struct eth_hpp_data_options {
     uint64_t seed; /* of the shuffle: each pass over the file has an order of its own */
 };
 
-/* Maps the file. Freed with eth_hpp_data_close. Errors: INPUT (cannot be opened, empty, too small
+/* Opens the file. Freed with eth_hpp_data_close. Errors: INPUT (cannot be opened, empty, too small
  * for one sample, cut off, another format). */
 enum eth_hpp_status eth_hpp_data_open(const char *path, const struct eth_hpp_data_options *options,
                                       struct eth_hpp_data **data, struct eth_hpp_error *err);
@@ -36,7 +36,8 @@ int64_t eth_hpp_data_samples(const struct eth_hpp_data *data);
 int eth_hpp_data_vocabulary(const struct eth_hpp_data *data);
 
 /* Writes sample `number` (0 .. without end): sequence_length tokens and targets. `data` is a struct
- * eth_hpp_data: the function fits struct eth_hpp_stage_ops. */
+ * eth_hpp_data: the function fits struct eth_hpp_stage_ops. Not for several threads at once. Errors:
+ * INPUT where the file has been cut off since it was opened, IO. */
 enum eth_hpp_status eth_hpp_data_sample(void *data, int64_t number, int32_t *tokens,
                                         int32_t *targets, struct eth_hpp_error *err);
 

@@ -1,6 +1,5 @@
 #include "runtime/safetensors.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,21 +31,7 @@ enum { TYPES = sizeof(types) / sizeof(types[0]) };
 static enum eth_hpp_status read_at(const struct eth_hpp_safetensors *file, void *to, size_t bytes,
                                    size_t offset, struct eth_hpp_error *err)
 {
-    for (char *at = to; bytes > 0;) {
-        ssize_t n = pread(file->fd, at, bytes, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%s: cannot read at offset %zu: %s",
-                                     file->path, offset, strerror(errno));
-        if (n == 0)
-            return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%s: is cut off at offset %zu",
-                                     file->path, offset);
-        at += n;
-        offset += (size_t)n;
-        bytes -= (size_t)n;
-    }
-    return ETH_HPP_OK;
+    return eth_hpp_file_read_at(file->fd, file->path, to, bytes, offset, err);
 }
 
 /* ---- the head ---- */

@@ -171,6 +171,21 @@ static void bad_files_are_refused_with_the_reason(void **state)
     assert_null(data);
 }
 
+static void a_file_that_is_cut_off_while_it_is_read_is_an_error(void **state)
+{
+    (void)state;
+    int32_t tokens[4], targets[4];
+    struct eth_hpp_error err;
+    const char *path = put("text", "abcdefghijklm", 13);
+    struct eth_hpp_data *data = open_data(path, 4, false, 0);
+    assert_int_equal(truncate(path, 7), 0);
+    assert_int_equal(eth_hpp_data_sample(data, 0, tokens, targets, &err), ETH_HPP_OK);
+    assert_int_equal(eth_hpp_data_sample(data, 1, tokens, targets, &err), ETH_HPP_ERR_INPUT);
+    assert_non_null(strstr(err.text, "/text: is cut off at offset 7"));
+    eth_hpp_data_close(data);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -178,6 +193,7 @@ int main(void)
         cmocka_unit_test(a_shuffle_is_a_permutation_of_each_pass),
         cmocka_unit_test(token_files_are_read_with_and_without_header),
         cmocka_unit_test(bad_files_are_refused_with_the_reason),
+        cmocka_unit_test(a_file_that_is_cut_off_while_it_is_read_is_an_error),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
