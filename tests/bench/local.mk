@@ -8,6 +8,7 @@ bench_search = \
 check_PROGRAMS += tests/bench/optimum
 tests_bench_optimum_SOURCES = tests/bench/optimum.c $(bench_search)
 tests_bench_optimum_LDADD = libplan.la libmodel.la libinventory.la libbase.la
-EXTRA_DIST += tests/bench/solver tests/bench/validate \
-	tests/bench/packages tests/bench/step tests/bench/sync tests/bench/sync_bootstrap.c tests/bench/sync_bootstrap.h \
+EXTRA_DIST += tests/bench/gpt2 tests/bench/gpt2_files.py tests/bench/gpt2_torch.py \
+	tests/bench/launch tests/bench/packages tests/bench/solver tests/bench/step tests/bench/sync \
+	tests/bench/sync_bootstrap.c tests/bench/sync_bootstrap.h tests/bench/validate \
 	tests/bench/sync_ranks.c
