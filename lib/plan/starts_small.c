@@ -43,6 +43,7 @@ struct small {
     int chains_left;              /* to be tried */
     struct chains *chains;        /* [use] */
     struct division (*best)[ETH_HPP_SMALL_USES]; /* [pipelines][use] */
+    bool (*holds)[ETH_HPP_SMALL_USES];           /* [all][use]: is a use part of another? */
 };
 
 /* ---- uses: how many GPUs of each pool, as one number ---- */
@@ -68,6 +69,14 @@ static bool holds(const struct small *small, int all, int use)
         if (b[p] > a[p])
             return false;
     return true;
+}
+
+/* Divisions ask it too often to reckon it anew each time. */
+static void compare_uses(struct small *small)
+{
+    for (int all = 0; all < small->uses; all++)
+        for (int use = 0; use <= all; use++)
+            small->holds[all][use] = holds(small, all, use);
 }
 
 /* ---- chains ---- */
@@ -199,36 +208,43 @@ static double served(const struct chain *chain, double step_s)
            (1 + floor((step_s - chain->first_s) / chain->beat_s * (1 + 1e-9)));
 }
 
-/* Improves a division by one more pipeline of a use. */
-static void try_division(const struct small *small, int use, double others, int size, double step_s,
-                         struct division *best)
+/* The pipeline of a use that serves most in a time, with micro-batches of one size, or of any (0);
+ * 0 samples where none serves any. */
+static struct division serve_alone(const struct small *small, int use, int size, double step_s)
 {
+    struct division best = {0};
     for (int m = size > 0 ? size : 1; m <= (size > 0 ? size : small->sizes); m++) {
         const struct kept *kept = &small->chains[use].of[m - 1];
         for (int i = 0; i < kept->count; i++) {
-            double mine = served(&kept->list[i], step_s);
-            if (mine > 0 && mine + others > best->samples)
-                *best = (struct division){mine + others, use, m, i};
+            double samples = served(&kept->list[i], step_s);
+            if (samples > best.samples)
+                best = (struct division){samples, use, m, i};
         }
     }
+    return best;
 }
 
 /* The most samples that so many pipelines of any part of the GPUs serve in a time, for each use,
  * with micro-batches of one size, or of any (0). */
 static double divide(struct small *small, int pipelines, int size, double step_s)
 {
-    for (int use = 0; use < small->uses; use++)
+    struct division alone[ETH_HPP_SMALL_USES];
+    for (int use = 0; use < small->uses; use++) {
         small->best[0][use] = (struct division){0};
+        alone[use] = serve_alone(small, use, size, step_s);
+    }
     for (int k = 1; k <= pipelines; k++)
         for (int all = 0; all < small->uses; all++) {
             struct division *best = &small->best[k][all];
             *best = (struct division){.samples = -1};
             for (int use = 1; use <= all; use++) {
-                if (!holds(small, all, use))
+                if (!small->holds[all][use] || alone[use].samples <= 0)
                     continue;
                 double others = small->best[k - 1][all - use].samples;
-                if (others >= 0)
-                    try_division(small, use, others, size, step_s, best);
+                if (others < 0 || alone[use].samples + others <= best->samples)
+                    continue;
+                *best = alone[use];
+                best->samples += others;
             }
         }
     return small->best[pipelines][small->uses - 1].samples;
@@ -289,9 +305,12 @@ void eth_hpp_starts_small(struct eth_hpp_workshop *shop, struct eth_hpp_candidat
     small.draft = calloc(1, sizeof(*small.draft));
     small.chains = calloc((size_t)small.uses, sizeof(*small.chains));
     small.best = calloc(PIPELINES + 1, sizeof(*small.best));
-    if (small.draft == NULL || small.chains == NULL || small.best == NULL) {
+    small.holds = calloc((size_t)small.uses, sizeof(*small.holds));
+    if (small.draft == NULL || small.chains == NULL || small.best == NULL || small.holds == NULL) {
         shop->failed = true;
         eth_hpp_error_memory(&shop->error, "the solver");
+    } else {
+        compare_uses(&small);
     }
     small.sizes = batch < MICRO_BATCHES ? batch : MICRO_BATCHES;
     for (int sharded = 0; sharded < (shop->options->no_sharded ? 1 : 2) && !shop->failed;
@@ -307,4 +326,5 @@ void eth_hpp_starts_small(struct eth_hpp_workshop *shop, struct eth_hpp_candidat
     free(small.draft);
     free(small.chains);
     free(small.best);
+    free(small.holds);
 }
