@@ -11,11 +11,12 @@ libcomm_la_SOURCES += \
 	lib/comm/ucx/ucx_failure.c \
 	lib/comm/ucx/ucx_group.c \
 	lib/comm/ucx/ucx_message.c \
-	lib/comm/ucx/ucx_near.c lib/comm/ucx/ucx_near.h \
+	lib/comm/ucx/ucx_far_sum.c \
+	lib/comm/ucx/ucx_near.c \
 	lib/comm/ucx/ucx_near_sum.c \
 	lib/comm/ucx/ucx_peer.c \
 	lib/comm/ucx/ucx_reduce.c \
 	lib/comm/ucx/ucx_request.c \
-	lib/comm/ucx/ucx_sum.c \
+	lib/comm/ucx/ucx_sum.c lib/comm/ucx/ucx_sum.h \
 	lib/comm/ucx/ucx_thread.c
 endif

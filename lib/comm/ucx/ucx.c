@@ -109,6 +109,10 @@ static enum eth_hpp_status open_worker(struct eth_hpp_ucx *ucx, struct eth_hpp_e
         return ucx_error(err, "its settings in the environment cannot be used", code);
     if (getenv("UCX_KEEPALIVE_INTERVAL") == NULL) /* a node that vanishes is noticed in seconds */
         ucp_config_modify(config, "KEEPALIVE_INTERVAL", "3s");
+    /* A part of a chunk goes to TCP in one call. These are read from nowhere but the environment.
+     */
+    setenv("UCX_TCP_TX_SEG_SIZE", "128k", 0);
+    setenv("UCX_TCP_RX_SEG_SIZE", "128k", 0);
     code = ucp_init(&params, config, &ucx->context);
     ucp_config_release(config);
     if (code != UCS_OK)

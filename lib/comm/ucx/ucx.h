@@ -23,7 +23,8 @@ struct eth_hpp_ucx;
 
 enum eth_hpp_ucx_kind {
     ETH_HPP_UCX_TRANSFER = 1, /* of the program: its tag */
-    ETH_HPP_UCX_SUM,          /* of a group: its id */
+    ETH_HPP_UCX_SCATTER,      /* of a group's sums: its id */
+    ETH_HPP_UCX_GATHER,
     ETH_HPP_UCX_REDUCE,
     ETH_HPP_UCX_CONTROL /* failures */
 };
@@ -65,8 +66,10 @@ struct eth_hpp_ucx_peer {
     ucp_ep_h endpoint;   /* made at the first message */
     ucs_status_t broken; /* what UCX said of it; OK: nothing */
     bool lost;
-    bool silent;             /* did not answer a report */
-    bool near;               /* on this machine, where its pid means the same */
+    bool silent; /* did not answer a report */
+    char machine_id[40];
+    uint64_t pid_space;
+    int machine;             /* lowest rank on its machine where its pid means the same */
     int pid, pid_descriptor; /* of a near process, to notice its end at once; or -1 */
     int bell;                /* a pipe that wakes a near process; or -1 */
     bool ended;              /* that process has */
@@ -114,7 +117,7 @@ enum eth_hpp_status eth_hpp_ucx_transfer_recv(void *state, void *data, size_t si
 /* By the thread that drives: the operation is over. */
 void eth_hpp_ucx_complete(struct eth_hpp_request *request, ucs_status_t status);
 
-/* ---- groups (ucx_group.c, ucx_sum.c, ucx_reduce.c) ---- */
+/* ---- groups (ucx_group.c, ucx_reduce.c) ---- */
 
 /* Operations of a group run one after the other, in the order of their calls. */
 struct eth_hpp_ucx_group {
@@ -124,7 +127,17 @@ struct eth_hpp_ucx_group {
     struct eth_hpp_request *first, *last; /* the first one runs */
     bool ready;                           /* something of it has changed */
     struct eth_hpp_ucx_group *next_ready;
-    struct eth_hpp_ucx_near *near;       /* of members on one machine, or NULL */
+
+    /* For sums (ucx_sum.h): members that share memory count as one machine. */
+    int *order;                  /* [count] positions, machine by machine */
+    int *machine_start;          /* [machines + 1] in the order */
+    int machines, machine, seat; /* this rank's machine, and its place there */
+    int slots;
+    size_t chunk, chunks; /* floats of a chunk; chunks of all sums up to the running one */
+    struct eth_hpp_ucx_piece *pieces; /* [count] of the chunk that was looked at last */
+    struct eth_hpp_ucx_group *here;   /* of the members on this machine, to open their memory */
+    struct eth_hpp_ucx_near *near;    /* their memory, or NULL: all are alone on their machines */
+    struct eth_hpp_ucx_far *far;      /* messages between machines, or NULL: there is one */
     struct eth_hpp_ucx_group *next_near; /* among those whose sum runs, or that were given up */
 };
 
@@ -153,17 +166,13 @@ enum eth_hpp_status eth_hpp_ucx_group_reduce(void *group, double *values, int co
                                              struct eth_hpp_request **request,
                                              struct eth_hpp_error *err);
 
-/* ---- sums inside one machine (ucx_near.c, ucx_near_sum.c) ---- */
+/* ---- sums (ucx_sum.c, ucx_near.c) ---- */
 
-/* Makes group->near where all members run on one machine and may share memory. Collective. */
+/* Makes the memory that members on one machine share, for groups of several on one. Collective. */
 enum eth_hpp_status eth_hpp_ucx_near_open(struct eth_hpp_ucx_group *group,
                                           struct eth_hpp_error *err);
 void eth_hpp_ucx_near_free(struct eth_hpp_ucx_group *group);
-enum eth_hpp_status eth_hpp_ucx_near_sum(struct eth_hpp_ucx_group *group, float *data, size_t count,
-                                         enum eth_hpp_sum_half halves,
-                                         struct eth_hpp_request **request,
-                                         struct eth_hpp_error *err);
-/* Advances the running sums; false if there was nothing to do. */
+/* Advances the sums that run in shared memory; false if there was nothing to do. */
 bool eth_hpp_ucx_near_poll(struct eth_hpp_ucx *ucx);
 /* From now on others wake this process; false if it has something to do already. */
 bool eth_hpp_ucx_near_sleep(struct eth_hpp_ucx *ucx);

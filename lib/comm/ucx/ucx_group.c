@@ -1,7 +1,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/ucx/ucx.h"
+#include "comm/ucx/ucx_sum.h"
+
+/* Brings the members into the order of their machines, each alone on one where `apart`. */
+static void arrange(struct eth_hpp_ucx_group *group, bool apart)
+{
+    int placed = 0;
+    group->machines = 0;
+    for (int i = 0; i < group->count; i++) {
+        const int machine = group->ucx->peers[group->ranks[i]].machine;
+        bool first = true;
+        for (int j = 0; j < i && !apart; j++)
+            first = first && group->ucx->peers[group->ranks[j]].machine != machine;
+        if (!first)
+            continue;
+        group->machine_start[group->machines] = placed;
+        for (int j = i; j < (apart ? i + 1 : group->count); j++) {
+            if (!apart && group->ucx->peers[group->ranks[j]].machine != machine)
+                continue;
+            if (j == group->position) {
+                group->machine = group->machines;
+                group->seat = placed - group->machine_start[group->machines];
+            }
+            group->order[placed++] = j;
+        }
+        group->machines++;
+    }
+    group->machine_start[group->machines] = placed;
+    const size_t least = (size_t)group->machines * ETH_HPP_UCX_MESSAGE_LEAST;
+    group->slots = group->machines == 1 ? 2 : ETH_HPP_UCX_SLOTS;
+    group->chunk = least > ETH_HPP_UCX_CHUNK ? least : ETH_HPP_UCX_CHUNK;
+    if (group->chunk < (size_t)group->count)
+        group->chunk = (size_t)group->count;
+}
 
 enum eth_hpp_status eth_hpp_ucx_group_make(struct eth_hpp_ucx *ucx, const int *ranks, int count,
                                            uint32_t id, struct eth_hpp_ucx_group **group,
@@ -20,8 +52,14 @@ enum eth_hpp_status eth_hpp_ucx_group_make(struct eth_hpp_ucx *ucx, const int *r
         return eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL, "group %u: rank %d is no member", id,
                                  ucx->rank);
     struct eth_hpp_ucx_group *g = calloc(1, sizeof(*g));
-    if (g == NULL || (g->ranks = malloc(sizeof(*ranks) * (size_t)count)) == NULL) {
-        free(g);
+    if (g == NULL)
+        return eth_hpp_error_memory(err, "a group of ranks");
+    g->ranks = malloc(sizeof(*ranks) * (size_t)count);
+    g->order = malloc(sizeof(*g->order) * (size_t)count);
+    g->machine_start = malloc(sizeof(*g->machine_start) * ((size_t)count + 1));
+    g->pieces = malloc(sizeof(*g->pieces) * (size_t)count);
+    if (g->ranks == NULL || g->order == NULL || g->machine_start == NULL || g->pieces == NULL) {
+        eth_hpp_ucx_group_free(g);
         return eth_hpp_error_memory(err, "a group of ranks");
     }
     memcpy(g->ranks, ranks, sizeof(*ranks) * (size_t)count);
@@ -29,6 +67,7 @@ enum eth_hpp_status eth_hpp_ucx_group_make(struct eth_hpp_ucx *ucx, const int *r
     g->count = count;
     g->position = position;
     g->id = id;
+    arrange(g, false);
     *group = g;
     return ETH_HPP_OK;
 }
@@ -42,6 +81,10 @@ enum eth_hpp_status eth_hpp_ucx_group_open(void *state, const int *ranks, int co
     if (status != ETH_HPP_OK)
         return status;
     status = eth_hpp_ucx_near_open(made, err);
+    if (status == ETH_HPP_OK && made->near == NULL)
+        arrange(made, true);
+    if (status == ETH_HPP_OK && made->machines > 1)
+        status = eth_hpp_ucx_far_open(made, err);
     if (status != ETH_HPP_OK) {
         made->next_near = ucx->given_up;
         ucx->given_up = made;
@@ -57,7 +100,12 @@ void eth_hpp_ucx_group_free(void *group)
     if (g == NULL)
         return;
     eth_hpp_ucx_near_free(g);
+    eth_hpp_ucx_far_free(g);
+    eth_hpp_ucx_group_free(g->here);
     free(g->ranks);
+    free(g->order);
+    free(g->machine_start);
+    free(g->pieces);
     free(g);
 }
 

@@ -1,5 +1,5 @@
-/* Memory that the members of a group share where all of them run on one machine. */
-#include "comm/ucx/ucx_near.h"
+/* Memory that those members of a group share that run on one machine. */
+#include "comm/ucx/ucx_sum.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,27 +13,21 @@ static size_t seats_bytes(int members)
     return (sizeof(struct eth_hpp_ucx_seat) * (size_t)members + 4095) / 4096 * 4096;
 }
 
-static size_t shared_bytes(int members)
+static size_t shared_bytes(const struct eth_hpp_ucx_group *group)
 {
-    /* Two slots for each member's addends, two for the sums. */
-    return seats_bytes(members) + sizeof(float) * ETH_HPP_UCX_SLOT * 2 * ((size_t)members + 1);
-}
-
-/* By the machine alone, so that all members answer alike. */
-static bool on_one_machine(const struct eth_hpp_ucx_group *group)
-{
-    for (int i = 0; i < group->count; i++)
-        if (!group->ucx->peers[group->ranks[i]].near)
-            return false;
-    return group->count > 1;
+    /* Slots for each member's addends and for the sums. */
+    const size_t slots = (size_t)eth_hpp_ucx_members_here(group) + 1;
+    return seats_bytes(eth_hpp_ucx_members_here(group)) +
+           sizeof(float) * group->chunk * (size_t)group->slots * slots;
 }
 
 /* The end of every member is noticed, and every member can be woken. */
 static bool reaches_all(const struct eth_hpp_ucx_group *group)
 {
-    for (int i = 0; i < group->count; i++) {
-        const struct eth_hpp_ucx_peer *peer = &group->ucx->peers[group->ranks[i]];
-        if (i != group->position && (peer->pid_descriptor < 0 || peer->bell < 0))
+    for (int seat = 0; seat < eth_hpp_ucx_members_here(group); seat++) {
+        const int rank = eth_hpp_ucx_member(group, group->machine, seat);
+        const struct eth_hpp_ucx_peer *peer = &group->ucx->peers[rank];
+        if (seat != group->seat && (peer->pid_descriptor < 0 || peer->bell < 0))
             return false;
     }
     return true;
@@ -45,13 +39,14 @@ static int open_memory(const struct eth_hpp_ucx_group *group, int first_descript
     char path[64];
     int descriptor;
     struct stat info;
-    const off_t bytes = (off_t)shared_bytes(group->count);
-    if (group->position == 0) {
+    const off_t bytes = (off_t)shared_bytes(group);
+    if (group->seat == 0) {
         descriptor = memfd_create("eth-hpp", MFD_CLOEXEC);
         if (descriptor < 0 || ftruncate(descriptor, bytes) == 0)
             return descriptor;
     } else {
-        snprintf(path, sizeof(path), "/proc/%d/fd/%d", group->ucx->peers[group->ranks[0]].pid,
+        const int first = eth_hpp_ucx_member(group, group->machine, 0);
+        snprintf(path, sizeof(path), "/proc/%d/fd/%d", group->ucx->peers[first].pid,
                  first_descriptor);
         descriptor = first_descriptor < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC | O_NOCTTY);
         if (descriptor < 0 || (fstat(descriptor, &info) == 0 && info.st_size == bytes))
@@ -66,15 +61,16 @@ static struct eth_hpp_ucx_near *map(const struct eth_hpp_ucx_group *group, int d
     struct eth_hpp_ucx_near *near = descriptor < 0 ? NULL : calloc(1, sizeof(*near));
     if (near == NULL)
         return NULL;
-    near->bytes = shared_bytes(group->count);
+    near->bytes = shared_bytes(group);
     near->memory = mmap(NULL, near->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (near->memory == MAP_FAILED) {
         free(near);
         return NULL;
     }
     near->seats = near->memory;
-    near->addends = (float *)((char *)near->memory + seats_bytes(group->count));
-    near->sums = near->addends + (size_t)group->count * 2 * ETH_HPP_UCX_SLOT;
+    const size_t members = (size_t)eth_hpp_ucx_members_here(group);
+    near->addends = (float *)((char *)near->memory + seats_bytes((int)members));
+    near->sums = near->addends + members * (size_t)group->slots * group->chunk;
     return near;
 }
 
@@ -89,24 +85,40 @@ static enum eth_hpp_status largest(struct eth_hpp_ucx_group *group, double *valu
     return status;
 }
 
+/* Maps what the first member here has made; *descriptor keeps it alive until all have it. */
+static enum eth_hpp_status share_memory(struct eth_hpp_ucx_group *group, int *descriptor,
+                                        struct eth_hpp_error *err)
+{
+    const int start = group->machine_start[group->machine];
+    const int members = eth_hpp_ucx_members_here(group);
+    int ranks[members];
+    for (int seat = 0; seat < members; seat++)
+        ranks[seat] = group->ranks[group->order[start + seat]];
+    enum eth_hpp_status status =
+        eth_hpp_ucx_group_make(group->ucx, ranks, members, group->id, &group->here, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    *descriptor = group->seat == 0 ? open_memory(group, -1) : -1;
+    double first_descriptor = *descriptor;
+    if (members > 1)
+        status = largest(group->here, &first_descriptor, 1, err);
+    if (status == ETH_HPP_OK && group->seat > 0)
+        *descriptor = open_memory(group, (int)first_descriptor);
+    if (status == ETH_HPP_OK)
+        group->near = map(group, *descriptor);
+    return status;
+}
+
 enum eth_hpp_status eth_hpp_ucx_near_open(struct eth_hpp_ucx_group *group,
                                           struct eth_hpp_error *err)
 {
-    if (!on_one_machine(group))
+    int descriptor = -1;
+    if (group->machines == group->count)
         return ETH_HPP_OK;
-    int descriptor = group->position == 0 ? open_memory(group, -1) : -1;
-    double first_descriptor = descriptor, failed;
-    enum eth_hpp_status status = largest(group, &first_descriptor, 1, err);
-    if (status != ETH_HPP_OK) {
-        if (descriptor >= 0)
-            close(descriptor);
-        return status;
-    }
-    if (group->position > 0)
-        descriptor = open_memory(group, (int)first_descriptor);
-    group->near = map(group, descriptor);
-    failed = group->near == NULL || !reaches_all(group);
-    status = largest(group, &failed, 1, err); /* after it the memory lives by its maps */
+    enum eth_hpp_status status = share_memory(group, &descriptor, err);
+    double failed = group->near == NULL || !reaches_all(group);
+    if (status == ETH_HPP_OK)
+        status = largest(group, &failed, 1, err); /* after it the memory lives by its maps */
     if (descriptor >= 0)
         close(descriptor);
     if (status != ETH_HPP_OK || failed != 0)

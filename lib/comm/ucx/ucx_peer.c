@@ -19,7 +19,7 @@ struct card {
     char host[64];
 };
 
-enum { CARD_VERSION = 2 };
+enum { CARD_VERSION = 3 };
 static const char card_key[] = "comm-ucx";
 
 static void card_fill(struct card *card, const struct eth_hpp_ucx *ucx,
@@ -91,8 +91,21 @@ static void find_bell(struct eth_hpp_ucx_peer *peer, int descriptor)
     }
 }
 
+static void know_machine(struct eth_hpp_ucx_peer *peer, const struct card *card)
+{
+    peer->pid_space = card->pid_space;
+    snprintf(peer->machine_id, sizeof(peer->machine_id), "%.39s", card->machine);
+}
+
+static bool on_same_machine(const struct eth_hpp_ucx_peer *peer,
+                            const struct eth_hpp_ucx_peer *other)
+{
+    return peer == other || (peer->pid_space == other->pid_space && peer->machine_id[0] != '\0' &&
+                             strcmp(peer->machine_id, other->machine_id) == 0);
+}
+
 static enum eth_hpp_status read_card(struct eth_hpp_ucx *ucx, int rank, const char *value,
-                                     size_t size, const struct card *own, struct eth_hpp_error *err)
+                                     size_t size, struct eth_hpp_error *err)
 {
     struct eth_hpp_ucx_peer *peer = &ucx->peers[rank];
     struct card card;
@@ -109,9 +122,11 @@ static enum eth_hpp_status read_card(struct eth_hpp_ucx *ucx, int rank, const ch
     memcpy(peer->address, value + sizeof(card), size - sizeof(card));
     snprintf(peer->host, sizeof(peer->host), "%.63s", card.host);
     peer->pid = card.pid;
-    peer->near = card.pid_space == own->pid_space && own->machine[0] != '\0' &&
-                 memcmp(card.machine, own->machine, sizeof(card.machine)) == 0;
-    if (peer->near && rank != ucx->rank) {
+    know_machine(peer, &card);
+    peer->machine = 0;
+    while (!on_same_machine(peer, &ucx->peers[peer->machine]))
+        peer->machine++;
+    if (on_same_machine(peer, &ucx->peers[ucx->rank]) && rank != ucx->rank) {
         watch_process(ucx, peer);
         find_bell(peer, card.bell);
     }
@@ -133,6 +148,7 @@ enum eth_hpp_status eth_hpp_ucx_peers_open(struct eth_hpp_ucx *ucx,
         ucx->peers[rank].bell = -1;
     }
     card_fill(&own, ucx, eth_hpp_bootstrap_get_place(bootstrap));
+    know_machine(&ucx->peers[ucx->rank], &own); /* the others are compared with it */
     enum eth_hpp_status status = publish(ucx, bootstrap, &own, err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_bootstrap_fence(bootstrap, timeout_s, err);
@@ -142,7 +158,7 @@ enum eth_hpp_status eth_hpp_ucx_peers_open(struct eth_hpp_ucx *ucx,
         status = eth_hpp_bootstrap_get(bootstrap, rank, card_key, &value, &size, err);
         if (status != ETH_HPP_OK)
             break;
-        status = read_card(ucx, rank, value, size, &own, err);
+        status = read_card(ucx, rank, value, size, err);
         free(value);
     }
     return status;
