@@ -14,16 +14,24 @@ static double pace_s(const struct eth_hpp_pace *pace, int64_t n)
 /* Micro-batches that every replica of a group can do within `s`, at least one. */
 static int within(const struct eth_hpp_pace *pace, double s)
 {
-    double n = floor((s - pace->fill) / pace->beat);
+    double n = (s - pace->fill) / pace->beat;
     return n < 1 ? 1 : n > 1e9 ? 1000000000 : (int)n;
 }
 
-static int64_t dealt(const struct eth_hpp_pace *paces, int groups, double s)
+/* What is dealt within `s`: samples, and rounds of the groups' replicas. */
+struct dealt {
+    int64_t samples, rounds;
+};
+
+static struct dealt dealt(const struct eth_hpp_pace *paces, int groups, double s)
 {
-    int64_t samples = 0;
-    for (int g = 0; g < groups; g++)
-        samples += (int64_t)paces[g].replicas * paces[g].micro_batch * within(&paces[g], s);
-    return samples;
+    struct dealt sum = {0, 0};
+    for (int g = 0; g < groups; g++) {
+        int each = within(&paces[g], s);
+        sum.samples += (int64_t)paces[g].replicas * paces[g].micro_batch * each;
+        sum.rounds += each;
+    }
+    return sum;
 }
 
 /* Gives `rest` samples to the pipelines that finish one more micro-batch first; those of group
@@ -76,7 +84,8 @@ bool eth_hpp_deal(const struct eth_hpp_pace *paces, int groups, int global_batch
 {
     int64_t totals[ETH_HPP_DEAL_GROUPS];
     double low = 0, high, rate = 0, samples = global_batch, beat = 0;
-    if (dealt(paces, groups, low) > global_batch)
+    struct dealt least = dealt(paces, groups, low), most;
+    if (least.samples > global_batch)
         return false;
     for (int g = 0; g < groups; g++) { /* where fractions of micro-batches would end */
         double each = paces[g].replicas * paces[g].micro_batch / paces[g].beat;
@@ -85,18 +94,25 @@ bool eth_hpp_deal(const struct eth_hpp_pace *paces, int groups, int global_batch
         beat = paces[g].beat > beat ? paces[g].beat : beat;
     }
     high = samples / rate;
-    if (dealt(paces, groups, high) <= global_batch)
+    most = dealt(paces, groups, high);
+    if (most.samples <= global_batch) {
         low = high;
+        least = most;
+    }
     high += beat;
-    while (dealt(paces, groups, high) <= global_batch)
+    while ((most = dealt(paces, groups, high)).samples <= global_batch)
         high *= 2;
-    for (int i = 0; i < 60 && high - low > 1e-12 * high; i++) {
+    /* Where one group's round makes the difference, nothing lies between. */
+    for (int i = 0; i < 60 && high - low > 1e-12 * high && most.rounds - least.rounds > 1; i++) {
         double middle = (low + high) / 2;
-        *(dealt(paces, groups, middle) <= global_batch ? &low : &high) = middle;
+        struct dealt here = dealt(paces, groups, middle);
+        bool fits = here.samples <= global_batch;
+        *(fits ? &low : &high) = middle;
+        *(fits ? &least : &most) = here;
     }
     for (int g = 0; g < groups; g++)
         totals[g] = (int64_t)paces[g].replicas * within(&paces[g], low);
-    if (!deal_around(paces, groups, global_batch - dealt(paces, groups, low), totals))
+    if (!deal_around(paces, groups, global_batch - least.samples, totals))
         return false;
     for (int g = 0; g < groups; g++) {
         counts[g] = (int)(totals[g] / paces[g].replicas);
