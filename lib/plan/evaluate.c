@@ -215,3 +215,17 @@ double eth_hpp_evaluate_peak(const struct eth_hpp_evaluator *evaluator,
     return eth_hpp_cost_peak(cost, &memory, state, w->device, w->samples,
                              n < st->in_flight ? n : st->in_flight);
 }
+
+bool eth_hpp_evaluate_fits(const struct eth_hpp_evaluator *evaluator,
+                           const struct eth_hpp_layout *layout, int pipeline, int stage,
+                           double margin_bytes)
+{
+    const struct eth_hpp_layout_stage *st = &layout->stages[stage];
+    for (int w = st->first_worker; w < st->first_worker + st->worker_count; w++) {
+        int device = layout->workers[w].device;
+        if (eth_hpp_evaluate_peak(evaluator, layout, pipeline, stage, w) >
+            evaluator->cost->cluster->devices[device].memory_bytes - margin_bytes)
+            return false;
+    }
+    return true;
+}

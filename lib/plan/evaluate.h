@@ -49,4 +49,9 @@ double eth_hpp_evaluate_peak(const struct eth_hpp_evaluator *evaluator,
                              const struct eth_hpp_layout *layout, int pipeline, int stage,
                              int worker);
 
+/* Do all workers of a stage fit into their memory less `margin_bytes`? As for the peak. */
+bool eth_hpp_evaluate_fits(const struct eth_hpp_evaluator *evaluator,
+                           const struct eth_hpp_layout *layout, int pipeline, int stage,
+                           double margin_bytes);
+
 #endif

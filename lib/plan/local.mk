@@ -17,6 +17,8 @@ libplan_la_SOURCES = \
 	lib/plan/draft_shape.c lib/plan/draft_place.c lib/plan/draft_place.h lib/plan/draft_lay.c \
 	lib/plan/yard.c lib/plan/yard.h \
 	lib/plan/evaluate.c lib/plan/evaluate.h \
+	lib/plan/exact.c lib/plan/exact.h lib/plan/exact_in_flight.c lib/plan/exact_parts.h \
+	lib/plan/exact_pipelines.c lib/plan/exact_plans.c \
 	lib/plan/explain.c lib/plan/explain.h lib/plan/explain_more.c lib/plan/explain_print.c \
 	lib/plan/idle.c lib/plan/idle.h \
 	lib/plan/layout.c lib/plan/layout.h \
@@ -37,7 +39,6 @@ libplan_la_SOURCES = \
 	lib/plan/simulate.c lib/plan/simulate.h \
 	lib/plan/solver.c lib/plan/solver.h \
 	lib/plan/starts.c lib/plan/starts.h \
-	lib/plan/starts_small.c lib/plan/starts_small.h \
 	lib/plan/sums.c lib/plan/sums.h \
 	lib/plan/svg.c \
 	lib/plan/timeline.c lib/plan/timeline.h lib/plan/timeline_marks.c \

@@ -15,18 +15,13 @@ struct polish {
 
 static bool fits(const struct polish *polish)
 {
-    const struct eth_hpp_workshop *shop = polish->shop;
     const struct eth_hpp_layout *layout = polish->layout;
     for (int p = 0; p < layout->pipeline_count; p++)
-        for (int i = 0; i < layout->pipelines[p].stage_count; i++) {
-            int s = layout->pipelines[p].first_stage + i;
-            const struct eth_hpp_layout_stage *stage = &layout->stages[s];
-            for (int w = stage->first_worker; w < stage->first_worker + stage->worker_count; w++)
-                if (eth_hpp_evaluate_peak(&shop->evaluator, layout, p, s, w) >
-                    shop->cost->cluster->devices[layout->workers[w].device].memory_bytes -
-                        shop->options->memory_margin_bytes)
-                    return false;
-        }
+        for (int i = 0; i < layout->pipelines[p].stage_count; i++)
+            if (!eth_hpp_evaluate_fits(&polish->shop->evaluator, layout, p,
+                                       layout->pipelines[p].first_stage + i,
+                                       polish->shop->options->memory_margin_bytes))
+                return false;
     return true;
 }
 

@@ -8,20 +8,22 @@
 #include "base/clock.h"
 #include "plan/anneal.h"
 #include "plan/bound.h"
+#include "plan/exact.h"
 #include "plan/idle.h"
 #include "plan/order.h"
 #include "plan/polish.h"
 #include "plan/simulate.h"
-#include "plan/starts_small.h"
+#include "plan/starts.h"
 
 /* What each effort adds to those before it: rounds of annealing. Work is counted in stages looked
  * at and takes about 0.2 us each, so that deep pipelines get fewer tries rather than more time. */
 static const struct {
     int rounds, work; /* of each round, for up to 64 GPUs */
     int candidates;   /* at first: a few tries only get anywhere if they all go to one */
-} budgets[] = {[ETH_HPP_EFFORT_QUICK] = {1, 30000, 1},
-               [ETH_HPP_EFFORT_DEFAULT] = {2, 250000, 8},
-               [ETH_HPP_EFFORT_THOROUGH] = {40, 800000, 8}};
+    int plans;        /* work for trying all plans of few GPUs */
+} budgets[] = {[ETH_HPP_EFFORT_QUICK] = {1, 30000, 1, 0},
+               [ETH_HPP_EFFORT_DEFAULT] = {2, 250000, 8, 1000000},
+               [ETH_HPP_EFFORT_THOROUGH] = {40, 800000, 8, 20000000}};
 
 /* Plans evaluated to polish one. */
 enum { POLISHES = 400 };
@@ -96,7 +98,7 @@ static void search_with(struct eth_hpp_workshop *shop, enum eth_hpp_effort effor
         take_candidate(&drafts->best, &drafts->starts.list[0]);
     if (shop->options->shape == ETH_HPP_SHAPE_EVEN)
         return;
-    double hot = shop->cost->cluster->gpu_count > ETH_HPP_SMALL_GPUS ? ETH_HPP_ANNEAL_HOT
+    double hot = shop->cost->cluster->gpu_count > ETH_HPP_EXACT_GPUS ? ETH_HPP_ANNEAL_HOT
                                                                      : ETH_HPP_ANNEAL_HOT_FEW;
     for (int round = 0; round < budgets[effort].rounds && !shop->failed; round++) {
         int last = budgets[effort].candidates - 1;
@@ -246,7 +248,7 @@ static enum eth_hpp_status infeasible(const struct eth_hpp_workshop *shop,
 /* It takes as long as a whole quick search. */
 static bool is_polished(const struct eth_hpp_workshop *shop)
 {
-    return shop->cost->cluster->gpu_count <= ETH_HPP_SMALL_GPUS &&
+    return shop->cost->cluster->gpu_count <= ETH_HPP_EXACT_GPUS &&
            shop->options->shape == ETH_HPP_SHAPE_HPP &&
            shop->options->effort != ETH_HPP_EFFORT_QUICK;
 }
@@ -270,30 +272,55 @@ static void polish(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *dr
     }
 }
 
-/* Leaves the plan of the best draft in the shop. Where GPUs are few, rules for all pipelines do not
- * serve a plan as well, and other drafts may be better once they are polished. */
-static enum eth_hpp_status finish(struct eth_hpp_workshop *shop, const struct drafts *drafts,
-                                  struct eth_hpp_error *err)
+/* The best plan of the search so far. */
+struct found {
+    struct eth_hpp_layout layout; /* no pipelines: there is none */
+    struct eth_hpp_step step;
+};
+
+/* Where GPUs are few, tries all plans that may be shorter than those of the first effort. True if
+ * that was possible. */
+static bool try_all(struct eth_hpp_workshop *shop, const struct drafts *drafts, struct found *found)
 {
-    struct eth_hpp_layout best = {0};
-    struct eth_hpp_step step = {0};
+    double step_s = INFINITY;
+    bool closed = false;
     shop->unfolded = true;
-    polish(shop, &drafts->best.draft, &best, &step);
-    if (is_polished(shop)) {
-        for (int i = 0; i < drafts->starts.count; i++)
-            polish(shop, &drafts->starts.list[i].draft, &best, &step);
-        for (int i = 0; i < budgets[shop->effort].candidates && i < drafts->starts.count; i++)
-            polish(shop, &drafts->work.list[i].draft, &best, &step);
+    polish(shop, &drafts->best.draft, &found->layout, &found->step);
+    if (found->layout.pipeline_count > 0)
+        step_s = found->step.step_s;
+    if (!shop->failed &&
+        eth_hpp_exact_search(shop, budgets[shop->options->effort].plans, &step_s, &closed)) {
+        found->step = shop->step;
+        if (!eth_hpp_layout_copy(&found->layout, &shop->layout)) {
+            shop->failed = true;
+            eth_hpp_error_memory(&shop->error, "the solver");
+        }
     }
-    if (!shop->failed && best.pipeline_count == 0)
+    shop->unfolded = false;
+    return closed;
+}
+
+/* Leaves the best plan in the shop. Where GPUs are few, rules for all pipelines do not serve a plan
+ * as well, and other drafts may be better once they are polished. */
+static enum eth_hpp_status finish(struct eth_hpp_workshop *shop, const struct drafts *drafts,
+                                  struct found *found, struct eth_hpp_error *err)
+{
+    shop->unfolded = true;
+    polish(shop, &drafts->best.draft, &found->layout, &found->step);
+    if (is_polished(shop) && shop->effort != ETH_HPP_EFFORT_QUICK) {
+        for (int i = 0; i < drafts->starts.count; i++)
+            polish(shop, &drafts->starts.list[i].draft, &found->layout, &found->step);
+        for (int i = 0; i < budgets[shop->effort].candidates && i < drafts->starts.count; i++)
+            polish(shop, &drafts->work.list[i].draft, &found->layout, &found->step);
+    }
+    if (!shop->failed && found->layout.pipeline_count == 0)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL, "the solver lost its best plan");
     if (!shop->failed) {
         struct eth_hpp_layout other = shop->layout;
-        shop->layout = best;
-        best = other;
-        shop->step = step;
+        shop->layout = found->layout;
+        found->layout = other;
+        shop->step = found->step;
     }
-    eth_hpp_layout_free(&best);
     return shop->failed ? eth_hpp_error_set(err, shop->error.status, "%s", shop->error.text)
                         : ETH_HPP_OK;
 }
@@ -303,18 +330,25 @@ static enum eth_hpp_status search(struct eth_hpp_workshop *shop, double lower_bo
                                   struct eth_hpp_error *err)
 {
     struct drafts *drafts = calloc(1, sizeof(*drafts));
+    struct found found = {0};
     enum eth_hpp_status status = ETH_HPP_OK;
+    bool closed = false;
     if (drafts == NULL)
         return eth_hpp_error_memory(err, "the solver");
     drafts->best.step_s = INFINITY;
-    for (int effort = 0; effort <= (int)shop->options->effort && !shop->failed; effort++)
+    for (int effort = 0; effort <= (int)shop->options->effort && !shop->failed && !closed;
+         effort++) {
         search_with(shop, (enum eth_hpp_effort)effort, drafts, lower_bound_s);
+        if (effort == ETH_HPP_EFFORT_QUICK && is_polished(shop) && !shop->failed)
+            closed = try_all(shop, drafts, &found);
+    }
     if (shop->failed)
         status = eth_hpp_error_set(err, shop->error.status, "%s", shop->error.text);
-    else if (drafts->best.step_s == INFINITY)
+    else if (drafts->best.step_s == INFINITY && found.layout.pipeline_count == 0)
         status = infeasible(shop, err);
     else
-        status = finish(shop, drafts, err);
+        status = finish(shop, drafts, &found, err);
+    eth_hpp_layout_free(&found.layout);
     free(drafts);
     return status;
 }

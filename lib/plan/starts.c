@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "plan/classes.h"
-#include "plan/starts_small.h"
 
 static const int counts[] = {1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128};
 static const int shares[] = {1, 2, 4, 8, 16, 32}; /* samples of a worker in a micro-batch */
@@ -18,8 +17,7 @@ enum {
     MIXED = 1 << 27,
     EVEN = 1 << 28,
     FEW = 1 << 29,
-    ONE_NODE = 1 << 30,
-    SMALL = ONE_NODE + (1 << 28)
+    ONE_NODE = 1 << 30
 };
 
 double eth_hpp_candidates_offer(struct eth_hpp_candidates *candidates,
@@ -455,8 +453,6 @@ void eth_hpp_starts_collect(struct eth_hpp_workshop *shop, struct eth_hpp_candid
         for (int p = 0; p < pools && pools > 2; p++)
             try_mixed(shop, candidates, draft, all ^ 1u << p);
     }
-    if (shop->options->shape == ETH_HPP_SHAPE_HPP)
-        eth_hpp_starts_small(shop, candidates, SMALL);
     if (candidates->count == 0)
         try_few(shop, candidates, draft);
     free(draft);
