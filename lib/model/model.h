@@ -72,14 +72,15 @@ double eth_hpp_model_forward_flops(const struct eth_hpp_model *model, enum eth_h
 double eth_hpp_model_output_bytes(const struct eth_hpp_model *model, enum eth_hpp_kind kind,
                                   int sequence, enum eth_hpp_dtype dtype);
 
-/* The most hand-over buffers that a rank has beside one input for each micro-batch in flight
+/* The hand-over buffers that a rank has beside one input for each micro-batch in flight
  * (lib/plan/program.h): each of activations and gradients that are sent, and of gradients that are
  * received. */
 enum { ETH_HPP_SEND_BUFFERS = 4, ETH_HPP_GRADIENT_BUFFERS = 2 };
 
 /* Per sample, of one layer: kept from forward to backward; and needed only while it runs, with the
- * most hand-over buffers that a stage of such layers has. GPT-2's figures are what models/gpt.c
- * allocates; the tokens of an embedding and the targets of a head are kept too. */
+ * hand-over buffers of a stage of such layers that has neighbours on both sides. GPT-2's figures
+ * are what models/gpt.c allocates; the tokens of an embedding and the targets of a head are kept
+ * too. */
 double eth_hpp_model_saved_bytes(const struct eth_hpp_model *model, enum eth_hpp_kind kind,
                                  int sequence, enum eth_hpp_dtype dtype);
 double eth_hpp_model_workspace_bytes(const struct eth_hpp_model *model, enum eth_hpp_kind kind,

@@ -188,10 +188,11 @@ static void emit_program(struct builder *b, const struct site *site, const doubl
 {
     struct eth_hpp_program *program = &b->program;
     int n = site->pipeline->micro_batches;
-    program->input_buffers = smaller(n, site->stage->in_flight + 1);
-    program->output_buffers = smaller(site->stage->in_flight, ETH_HPP_SEND_BUFFERS);
-    program->output_gradient_buffers = smaller(n, ETH_HPP_GRADIENT_BUFFERS);
-    program->input_gradient_buffers = smaller(n, ETH_HPP_SEND_BUFFERS);
+    /* As many as planning counts on, however few micro-batches there are. */
+    program->input_buffers = smaller(n, site->stage->in_flight) + 1;
+    program->output_buffers = ETH_HPP_SEND_BUFFERS;
+    program->output_gradient_buffers = ETH_HPP_GRADIENT_BUFFERS;
+    program->input_gradient_buffers = ETH_HPP_SEND_BUFFERS;
     for (int m = 0; m < program->input_buffers; m++)
         emit_receives(b, site, ETH_HPP_RECV_ACTIVATION, m);
     for (int m = 0; m < program->output_gradient_buffers; m++)
