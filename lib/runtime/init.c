@@ -13,24 +13,26 @@
 #define DEFAULT_MEET_S 16
 static const char kernels_name[] = "cpu";
 
+/* On an error the defaults stay, so that this rank can meet the others and say it. */
 static enum eth_hpp_status find_timeout(const struct eth_hpp_init_options *options,
                                         double *timeout_s, double *meet_s,
                                         struct eth_hpp_error *err)
 {
     const char *text = getenv("ETH_HPP_TIMEOUT");
     char *end;
+    double given = options != NULL && options->timeout_s > 0 ? options->timeout_s : 0;
     *timeout_s = DEFAULT_TIMEOUT_S;
     *meet_s = DEFAULT_MEET_S;
-    if (options != NULL && options->timeout_s > 0) {
-        *timeout_s = *meet_s = options->timeout_s;
-    } else if (text != NULL && *text != '\0') {
-        *timeout_s = *meet_s = strtod(text, &end);
-        if (*end != '\0' || !isfinite(*timeout_s) || *timeout_s <= 0)
+    if (given == 0 && text != NULL && *text != '\0') {
+        given = strtod(text, &end);
+        if (*end != '\0' || !isfinite(given) || given <= 0)
             return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                      "ETH_HPP_TIMEOUT: must be a number of seconds above 0, is "
                                      "\"%s\"",
                                      text);
     }
+    if (given > 0)
+        *timeout_s = *meet_s = given;
     return ETH_HPP_OK;
 }
 
@@ -184,23 +186,26 @@ enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
     struct eth_hpp_context *c = calloc(1, sizeof(*c));
     double meet_s = 0;
     struct eth_hpp_error failure = {0};
-    enum eth_hpp_status status = c != NULL ? find_timeout(options, &c->timeout_s, &meet_s, err)
-                                           : eth_hpp_error_memory(err, "a rank");
-    if (status == ETH_HPP_OK) {
-        const int asked = options != NULL ? options->check_replicas : 0;
-        c->check_replicas = asked == 0 ? DEFAULT_CHECK_STEPS : asked > 0 ? asked : 0;
-        c->job = *eth_hpp_bootstrap_get_place(bootstrap);
-        status = eth_hpp_comm_open(bootstrap, meet_s, &c->comm, &failure);
-        if (status != ETH_HPP_OK && c->job.size > 1)
-            eth_hpp_bootstrap_fail(bootstrap, &failure);
-        if (status != ETH_HPP_OK)
-            eth_hpp_error_set(err, status, "%s", failure.text);
+    if (c == NULL) {
+        eth_hpp_bootstrap_close(bootstrap);
+        return eth_hpp_error_memory(err, "a rank");
     }
+    const int asked = options != NULL ? options->check_replicas : 0;
+    c->check_replicas = asked == 0 ? DEFAULT_CHECK_STEPS : asked > 0 ? asked : 0;
+    c->job = *eth_hpp_bootstrap_get_place(bootstrap);
+    enum eth_hpp_status own = find_timeout(options, &c->timeout_s, &meet_s, err);
+    enum eth_hpp_status status = eth_hpp_comm_open(bootstrap, meet_s, &c->comm, &failure);
+    if (status != ETH_HPP_OK && c->job.size > 1)
+        eth_hpp_bootstrap_fail(bootstrap, &failure);
+    if (status != ETH_HPP_OK)
+        eth_hpp_error_set(err, status, "%s", failure.text);
     /* From here on the transport notices a rank that dies. PMIx is left at once: while a process
      * is in it, the death of another one kills the whole step before anybody can say why. */
     eth_hpp_bootstrap_close(bootstrap);
+    if (status == ETH_HPP_OK && own == ETH_HPP_OK)
+        own = start_alone(c, options, err);
     if (status == ETH_HPP_OK)
-        status = agree(c, start_alone(c, options, err), err);
+        status = agree(c, own, err);
     if (status == ETH_HPP_OK && !c->assignment.idle)
         status = open_group(c, true, (uint32_t)c->plan.block_count, &c->active, err);
     if (status != ETH_HPP_OK) {

@@ -124,6 +124,36 @@ static void a_deadline_names_the_peer_and_ends_the_one_that_hangs(void **state)
     assert_true(result.seconds < 10);
 }
 
+/* Rank 2 waits for 1, 1 for 0, which decides what is said, and 0 for 3, which hangs. */
+static int wait_in_a_row(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    struct eth_hpp_comm *comm = open_comm(bootstrap);
+    const int peers[] = {3, 0, 1}, rank = eth_hpp_bootstrap_get_place(bootstrap)->rank;
+    struct eth_hpp_request *request;
+    float number;
+    (void)user;
+    if (rank == 3) {
+        sleep(20);
+        return 0;
+    }
+    eth_hpp_comm_recv(comm, &number, sizeof(number), peers[rank], 1, &request, NULL);
+    wait_or_end(comm, request, rank == 2 ? 0.3 : 30);
+    return 0;
+}
+
+static void the_rank_that_hangs_at_the_end_of_a_row_is_named(void **state)
+{
+    (void)state;
+    skip_in_valgrind("it knows no pidfd_open, and adds lines of its own to the log");
+    struct ranks_result result;
+    ranks_run(4, wait_in_a_row, NULL, 30, &result);
+    if (ranks_log_count(&result, "rank 0 on host0: waited ") != 1 ||
+        ranks_log_count(&result, " for a receive from rank 3 on host1\n") != 1 ||
+        ranks_log_count(&result, "\n") != 1)
+        fail_msg("not one line about rank 3 but: %s", result.log);
+    assert_true(result.seconds < 10);
+}
+
 /* All ranks meet the same error at once, as with a loss that is not finite. */
 static int all_fail(struct eth_hpp_bootstrap *bootstrap, void *user)
 {
@@ -185,6 +215,7 @@ int main(void)
         cmocka_unit_test(a_message_of_another_size_is_an_error),
         cmocka_unit_test(a_killed_rank_ends_all_others_with_one_line),
         cmocka_unit_test(a_deadline_names_the_peer_and_ends_the_one_that_hangs),
+        cmocka_unit_test(the_rank_that_hangs_at_the_end_of_a_row_is_named),
         cmocka_unit_test(an_error_on_all_ranks_is_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,7 @@
 #include "comm/ucx/ucx.h"
 
 #define COLLECT_S  0.2 /* for reports of other ranks about the same failure */
+#define CHAIN_S    1.0 /* for a rank that is waited for to say what it waits for */
 #define PATIENCE_S 5.0 /* for the decision of another rank */
 #define FLUSH_S    2.0 /* for telling the others */
 #define GRACE_S    5.0 /* for the program to end by itself once the job has failed */
@@ -113,8 +114,9 @@ static bool is_nearer(const struct eth_hpp_ucx_failure *failure,
 static void pass_on(struct eth_hpp_ucx *ucx)
 {
     const int rank = decider(ucx);
+    const double collect = ucx->failure.notice.gravity == ETH_HPP_UCX_LATE ? CHAIN_S : COLLECT_S;
     set_state(ucx, ETH_HPP_UCX_NOTICED,
-              eth_hpp_clock_now() + (rank == ucx->rank ? COLLECT_S : PATIENCE_S));
+              eth_hpp_clock_now() + (rank == ucx->rank ? collect : PATIENCE_S));
     if (rank != ucx->rank)
         deliver(ucx, rank, &ucx->failure.notice);
 }

@@ -62,7 +62,7 @@ bool eth_hpp_ucx_test(struct eth_hpp_request *request)
 {
     struct eth_hpp_ucx *ucx = request->ucx;
     pthread_mutex_lock(&ucx->mutex);
-    bool over = request->done || ucx->failure.state != ETH_HPP_UCX_RUNNING;
+    bool over = request->done || ucx->failure.state == ETH_HPP_UCX_ENDED;
     pthread_mutex_unlock(&ucx->mutex);
     return over;
 }
@@ -108,18 +108,18 @@ enum eth_hpp_status eth_hpp_ucx_wait(struct eth_hpp_request *request, double tim
     drive(request);
     pthread_mutex_lock(&ucx->mutex);
     ucx->failure.waiting = true;
-    while (!request->done && ucx->failure.state == ETH_HPP_UCX_RUNNING && in_time &&
+    /* While a failure is looked into this wait goes on: what it waits for may be nearer the cause.
+     */
+    while (!request->done && ucx->failure.state != ETH_HPP_UCX_ENDED && in_time &&
            !ucx->failure.give_up)
         in_time = eth_hpp_ucx_wait_until(ucx, start + timeout_s);
     ucx->failure.waiting = false;
     if (request->done && request->status == UCS_OK)
         unlink_request(request);
-    else if (!request->done && ucx->failure.give_up)
+    else if (!request->done && (ucx->failure.give_up || !in_time))
         status = late(request, eth_hpp_clock_now() - start, err);
     else if (ucx->failure.state != ETH_HPP_UCX_RUNNING)
         status = eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "%s", ucx->failure.notice.text);
-    else if (!request->done)
-        status = late(request, eth_hpp_clock_now() - start, err);
     else
         status =
             eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "%s rank %d failed: %s", request->what,
