@@ -5,7 +5,8 @@ EXTRA_DIST += \
 	tests/cluster/checkpoint.bats \
 	tests/cluster/cluster.bats \
 	tests/cluster/exchange.bats \
-	tests/cluster/failures.bats \
+	tests/cluster/faults.bash \
+	tests/cluster/faults.bats \
 	tests/cluster/helpers.bash \
 	tests/cluster/late_finalize.c \
 	tests/cluster/launch.bats \

@@ -12,8 +12,6 @@ MODEL=gpt2-tiny6
 # On emulated devices that are hardly slower than the real arithmetic: time does not matter here.
 setup_file() {
 	sed 's/time_scale=[^ ]*/time_scale=2e3/' "$CHECKOUT/contrib/mini-cluster.d/unlike.nodes" >"$BATS_FILE_TMPDIR/nodes"
-	mkdir -p "$TEST_WORK/small"
-	mount -t tmpfs -o size=9m small "$TEST_WORK/small" # before the nodes start, which then share it
 	mini_cluster start --nodes "$BATS_FILE_TMPDIR/nodes" --plugin "$PLUGIN" --launcher "$ETH_HPP_PREFIX/bin/eth-hpp"
 	cp /usr/share/common-licenses/GPL-3 "$TEST_WORK/text"
 	local plan
@@ -24,7 +22,6 @@ setup_file() {
 
 teardown_file() {
 	mini_cluster stop
-	umount "$TEST_WORK/small"
 }
 
 teardown() {
@@ -157,17 +154,6 @@ stop_after_8() { # NAME
 	echo "$output" | grep eth-hpp:
 	[ "$status" -eq 2 ]
 	[ "$(grep -c 'eth-hpp: .*is not the same folder on ' <<<"$output")" -eq 1 ]
-}
-
-@test "a full disk ends the training with one line and leaves the last checkpoint whole" {
-	run under_plan full unlike --checkpoint=small/ck --checkpoint-every=5 --checkpoint-keep=0
-	echo "$output" | grep eth-hpp:
-	[ "$status" -eq 1 ]
-	[ "$(grep -c 'eth-hpp: .*the checkpoint of step 15: .*cannot write: No space left on device' <<<"$output")" -eq 1 ]
-	[ "$(grep 'eth-hpp: ' <<<"$output" | grep -vc 'checkpoint of step')" -eq 0 ]
-	one_rank full --checkpoint=small/ck --checkpoint-every=0 --checkpoint-keep=1 --resume
-	same_losses_as_reference full
-	[ "$(ls "$TEST_WORK/small/ck")" = step-000000020 ] # what was half-written is gone
 }
 
 # ---- signals ----

@@ -26,7 +26,7 @@ mini_cluster() {
 clean_up_clusters() {
 	local dir
 	for dir in "$CLUSTER_DIR" "$OTHER_CLUSTER_DIR"; do "$CHECKOUT/contrib/mini-cluster" stop --dir "$dir"; done
-	! mountpoint -q "$TEST_WORK/small" || umount "$TEST_WORK/small" # of checkpoint.bats
+	! mountpoint -q "$TEST_WORK/small" || umount "$TEST_WORK/small" # of faults.bats
 	rm -rf "$TEST_WORK"
 }
 

@@ -98,19 +98,6 @@ pad_text() {
 	check_plan sharded padded
 }
 
-@test "numbers that are none end all ranks with one line and exit code 1, and leave the last checkpoint" {
-	plan_sharded >"$TEST_WORK/nan.json"
-	on_cluster "$ETH_HPP_PREFIX/bin/eth-hpp" train --model=gpt2-tiny6 --global-batch=16 --data=text --steps=4 --checkpoint=nan.ck
-	run on_cluster srun --quiet -N4 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix --eth-hpp=gpt2-tiny6 --eth-hpp-plan=nan.json \
-		--eth-hpp-calibrate=no "$ETH_HPP_PREFIX/bin/eth-hpp" train --data=text --steps=$STEPS --lr=1000 --clip=0 --log-every=1 \
-		--checkpoint=nan.ck --resume
-	echo "$output"
-	[ "$status" -eq 1 ]
-	[ "$(grep -c 'eth-hpp: rank .*: step [0-9]*: the .* is not finite: ' <<<"$output")" -eq 1 ]
-	[ "$(sed -n '/^step 5\//,$p' <<<"$output" | grep -c 'eth-hpp: ')" -eq 1 ]
-	on_cluster "$ETH_HPP_PREFIX/bin/eth-hpp" checkpoint verify nan.ck | grep 'step-000000004.*: whole$'
-}
-
 @test "the solver's plan on a heterogeneous job" {
 	on_cluster_het 100 srun --quiet -p new -N2 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix --eth-hpp=gpt2-tiny6 \
 		--eth-hpp-global-batch=16 : -p old -N2 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix \

@@ -66,7 +66,8 @@ struct eth_hpp_ucx_peer {
     ucp_ep_h endpoint;   /* made at the first message */
     ucs_status_t broken; /* what UCX said of it; OK: nothing */
     bool lost;
-    bool silent; /* did not answer a report */
+    bool silent, far; /* did not answer a report; is on the host of one that did not */
+    bool heard;       /* reports or answers in this failure */
     char machine_id[40];
     uint64_t pid_space;
     int machine;             /* lowest rank on its machine where its pid means the same */
@@ -191,9 +192,11 @@ struct eth_hpp_ucx_notice {
         ETH_HPP_UCX_REPORT,  /* to the rank that decides */
         ETH_HPP_UCX_GIVE_UP, /* to a rank that another one waited for too long: if it waits as well,
                                 it is to say for whom */
-        ETH_HPP_UCX_END      /* to all: the decision */
+        ETH_HPP_UCX_END,     /* to all: the decision */
+        ETH_HPP_UCX_CALL,    /* to all: who can be reached? */
+        ETH_HPP_UCX_HERE     /* the answer */
     } kind;
-    int32_t origin, blames; /* who reports; whom it waited for, or -1 */
+    int32_t origin, blames; /* who reports, calls or answers; whom it waited for, or -1 */
     int32_t gravity, exit_code, quiet;
     char text[1100];
 };
@@ -205,7 +208,7 @@ struct eth_hpp_ucx_failure {
     bool arrived;
     int sending;           /* notices under way */
     int others;            /* ranks that are not lost */
-    bool decided;          /* by this rank */
+    bool called, decided;  /* by this rank */
     double deadline;       /* noticed: when this rank decides by itself; ended: when it leaves */
     bool waiting, give_up; /* the program's thread; it is to end its wait */
     int waited_for;        /* whom its last wait was too long for */

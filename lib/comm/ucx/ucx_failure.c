@@ -3,8 +3,12 @@
  * notices something reports it there, it waits a moment for other reports, logs the gravest one as
  * the root cause and tells all ranks that the job ends. Where a rank waited too long for another,
  * that one is made to give up its own wait, if it waits, and so on: the last one in this chain
- * names the rank that hangs. A rank whose report is not answered decides for itself. So one line is
- * logged, and a rank that computes for long ends as well.
+ * names the rank that hangs. A rank whose report is not answered turns to the next host, which is
+ * likelier to answer than that one's other ranks, in the end to itself. So one line is logged, and
+ * a rank that computes for long ends as well.
+ *
+ * Where a network is cut in two, each part finds ranks of the other one missing. One that reaches
+ * no host but its own, of three or more, takes itself for the one that was cut off, and is silent.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,10 +71,39 @@ static void deliver_step(struct eth_hpp_ucx_message *message, ucs_status_t statu
 /* The rank that decides, as far as this one knows. */
 static int decider(const struct eth_hpp_ucx *ucx)
 {
-    int rank = 0;
-    while (rank < ucx->rank && (ucx->peers[rank].lost || ucx->peers[rank].silent))
-        rank++;
-    return rank;
+    for (int rank = 0; rank < ucx->size; rank++)
+        if (!ucx->peers[rank].lost && !ucx->peers[rank].silent && !ucx->peers[rank].far)
+            return rank;
+    /* No host is left: then a rank of one whose other ranks are silent. */
+    for (int rank = 0; rank < ucx->size; rank++)
+        if (!ucx->peers[rank].lost && !ucx->peers[rank].silent)
+            return rank;
+    return ucx->rank;
+}
+
+static void take_for_silent(struct eth_hpp_ucx *ucx, int silent)
+{
+    ucx->peers[silent].silent = true;
+    for (int rank = 0; rank < ucx->size; rank++)
+        if (strcmp(ucx->peers[rank].host, ucx->peers[silent].host) == 0)
+            ucx->peers[rank].far = true;
+}
+
+/* Does this rank reach no other host, of several? */
+static bool is_cut_off(const struct eth_hpp_ucx *ucx)
+{
+    const char *own = ucx->peers[ucx->rank].host, *other = NULL;
+    bool several = false;
+    for (int rank = 0; rank < ucx->size; rank++) {
+        const struct eth_hpp_ucx_peer *peer = &ucx->peers[rank];
+        if (strcmp(peer->host, own) == 0)
+            continue;
+        if (peer->heard)
+            return false;
+        several = several || (other != NULL && strcmp(peer->host, other) != 0);
+        other = peer->host;
+    }
+    return several;
 }
 
 static void set_state(struct eth_hpp_ucx *ucx, int state, double deadline)
@@ -110,15 +143,35 @@ static bool is_nearer(const struct eth_hpp_ucx_failure *failure,
            notice->origin == failure->notice.blames;
 }
 
+static void tell_all(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_notice *notice)
+{
+    for (int rank = 0; rank < ucx->size; rank++)
+        if (rank != ucx->rank && !ucx->peers[rank].lost)
+            deliver(ucx, rank, notice);
+}
+
+/* Who answers, answers before the decision. */
+static void call_all(struct eth_hpp_ucx *ucx)
+{
+    const struct eth_hpp_ucx_notice call = {.kind = ETH_HPP_UCX_CALL, .origin = ucx->rank};
+    if (!ucx->failure.called)
+        tell_all(ucx, &call);
+    ucx->failure.called = true;
+}
+
 /* To the rank that decides, or to a decision. */
 static void pass_on(struct eth_hpp_ucx *ucx)
 {
     const int rank = decider(ucx);
-    const double collect = ucx->failure.notice.gravity == ETH_HPP_UCX_LATE ? CHAIN_S : COLLECT_S;
+    const bool late = ucx->failure.notice.gravity == ETH_HPP_UCX_LATE;
     set_state(ucx, ETH_HPP_UCX_NOTICED,
-              eth_hpp_clock_now() + (rank == ucx->rank ? collect : PATIENCE_S));
+              eth_hpp_clock_now() + (rank != ucx->rank ? PATIENCE_S
+                                     : late            ? CHAIN_S
+                                                       : COLLECT_S));
     if (rank != ucx->rank)
         deliver(ucx, rank, &ucx->failure.notice);
+    else if (late)
+        call_all(ucx);
 }
 
 /* An error was noticed here, or another rank reports one. */
@@ -167,7 +220,7 @@ void eth_hpp_ucx_failure_lost(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_
 static void decide(struct eth_hpp_ucx *ucx)
 {
     struct eth_hpp_ucx_notice *notice = &ucx->failure.notice;
-    if (!notice->quiet) {
+    if (!notice->quiet && !(notice->gravity == ETH_HPP_UCX_LATE && is_cut_off(ucx))) {
         eth_hpp_log_set_origin(""); /* the text says whose error it is */
         eth_hpp_log_error("%s", notice->text);
     }
@@ -175,9 +228,7 @@ static void decide(struct eth_hpp_ucx *ucx)
     notice->kind = ETH_HPP_UCX_END;
     ucx->failure.decided = true;
     pthread_mutex_unlock(&ucx->mutex);
-    for (int rank = 0; rank < ucx->size; rank++)
-        if (rank != ucx->rank && !ucx->peers[rank].lost)
-            deliver(ucx, rank, notice);
+    tell_all(ucx, notice);
     set_state(ucx, ETH_HPP_UCX_ENDED, eth_hpp_clock_now() + GRACE_S);
 }
 
@@ -201,20 +252,51 @@ void eth_hpp_ucx_failure_open(struct eth_hpp_ucx *ucx)
     hear_next(ucx);
 }
 
+static void note_sender(struct eth_hpp_ucx *ucx, int rank)
+{
+    if (rank >= 0 && rank < ucx->size)
+        ucx->peers[rank].heard = true;
+}
+
+static void answer(struct eth_hpp_ucx *ucx, int rank)
+{
+    const struct eth_hpp_ucx_notice here = {.kind = ETH_HPP_UCX_HERE, .origin = ucx->rank};
+    if (rank >= 0 && rank < ucx->size && rank != ucx->rank && !ucx->peers[rank].lost)
+        deliver(ucx, rank, &here);
+}
+
+static void end(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_notice *decision)
+{
+    if (ucx->failure.state == ETH_HPP_UCX_ENDED)
+        return;
+    pthread_mutex_lock(&ucx->mutex);
+    ucx->failure.notice = *decision;
+    pthread_mutex_unlock(&ucx->mutex);
+    set_state(ucx, ETH_HPP_UCX_ENDED, eth_hpp_clock_now() + GRACE_S);
+}
+
 static void hear(struct eth_hpp_ucx *ucx)
 {
-    struct eth_hpp_ucx_failure *failure = &ucx->failure;
-    failure->arrived = false;
-    failure->incoming.text[sizeof(failure->incoming.text) - 1] = '\0';
-    if (failure->incoming.kind == ETH_HPP_UCX_REPORT) {
-        consider(ucx, &failure->incoming);
-    } else if (failure->incoming.kind == ETH_HPP_UCX_GIVE_UP) {
+    struct eth_hpp_ucx_notice *notice = &ucx->failure.incoming;
+    ucx->failure.arrived = false;
+    notice->text[sizeof(notice->text) - 1] = '\0';
+    switch (notice->kind) {
+    case ETH_HPP_UCX_REPORT:
+        note_sender(ucx, notice->origin);
+        consider(ucx, notice);
+        break;
+    case ETH_HPP_UCX_GIVE_UP:
         give_up(ucx);
-    } else if (failure->state != ETH_HPP_UCX_ENDED) {
-        pthread_mutex_lock(&ucx->mutex);
-        failure->notice = failure->incoming;
-        pthread_mutex_unlock(&ucx->mutex);
-        set_state(ucx, ETH_HPP_UCX_ENDED, eth_hpp_clock_now() + GRACE_S);
+        break;
+    case ETH_HPP_UCX_END:
+        end(ucx, notice);
+        break;
+    case ETH_HPP_UCX_CALL:
+        answer(ucx, notice->origin);
+        break;
+    case ETH_HPP_UCX_HERE:
+        note_sender(ucx, notice->origin);
+        break;
     }
     hear_next(ucx);
 }
@@ -243,7 +325,7 @@ double eth_hpp_ucx_failure_poll(struct eth_hpp_ucx *ucx)
     } else if (decider(ucx) == ucx->rank) {
         decide(ucx);
     } else {
-        ucx->peers[decider(ucx)].silent = true;
+        take_for_silent(ucx, decider(ucx));
         pass_on(ucx);
     }
     return COLLECT_S;
