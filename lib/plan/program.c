@@ -184,12 +184,25 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
+/* How many micro-batches the stage at hand has in flight. So many more than the next one that its
+ * forwards waited for gradients to leave that it takes only after them, it has fewer: activations
+ * and gradients to send and received ones fill all buffers then. */
+static int in_flight(const struct site *site)
+{
+    enum { MORE = 2 * ETH_HPP_SEND_BUFFERS + ETH_HPP_GRADIENT_BUFFERS + 1 };
+    const struct eth_hpp_stage *stage = &site->pipeline->stages[site->pipeline->stage_count - 1];
+    int most = stage->in_flight;
+    while (stage-- != site->stage)
+        most = smaller(stage->in_flight, most + MORE);
+    return most;
+}
+
 static void emit_program(struct builder *b, const struct site *site, const double *gradient_bytes)
 {
     struct eth_hpp_program *program = &b->program;
-    int n = site->pipeline->micro_batches;
+    const int n = site->pipeline->micro_batches, live = smaller(n, in_flight(site));
     /* As many as planning counts on, however few micro-batches there are. */
-    program->input_buffers = smaller(n, site->stage->in_flight) + 1;
+    program->input_buffers = live + 1;
     program->output_buffers = ETH_HPP_SEND_BUFFERS;
     program->output_gradient_buffers = ETH_HPP_GRADIENT_BUFFERS;
     program->input_gradient_buffers = ETH_HPP_SEND_BUFFERS;
@@ -200,7 +213,7 @@ static void emit_program(struct builder *b, const struct site *site, const doubl
     for (int i = 0; i < 2 * n; i++) {
         if (i == 2 * n - 1)
             emit_blocks(b, site, gradient_bytes, ETH_HPP_SYNC_BLOCK);
-        emit_compute(b, site, eth_hpp_schedule_at(n, site->stage->in_flight, i));
+        emit_compute(b, site, eth_hpp_schedule_at(n, live, i));
     }
     emit_local(b, ETH_HPP_QUEUE_SYNC, ETH_HPP_REDUCE_LOSS, -1);
     emit_local(b, ETH_HPP_QUEUE_SYNC, ETH_HPP_REDUCE_NORM, -1);

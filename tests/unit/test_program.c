@@ -300,7 +300,7 @@ static void random_plan(char *text, size_t size, int gpus)
     char pipelines[12000] = "";
     size_t used = 0;
     for (int p = 0; gpu < gpus && p < 3; p++) {
-        int depth = 1 + pick(4), micro_batch = 1 + pick(4), n = 1 + pick(6), live = n + 2;
+        int depth = 1 + pick(4), micro_batch = 1 + pick(4), n = 1 + pick(40), live = n + 2;
         if (gpu + depth * 2 > gpus)
             break;
         batch += micro_batch * n;
