@@ -4,16 +4,44 @@
 
 /* ---- products shared among the threads ---- */
 
-/* A product is cut along its longer side into tiles of this many multiply-adds at least: about half
- * a millisecond of one core, so that none has to wait long for the other's last one. */
-static const double TILE_WORK = 2.5e7;
+/* A product is cut into tiles of this many multiply-adds at least, so that its threads end at about
+ * the same time; but into none narrower than oneDNN is fast with, nor, across, lower than LOW. */
+static const double LEAST_WORK = 2.5e7, MOST_WORK = 5e8;
+enum { NARROW = 192, LOW = 128 };
 /* A multiple of what the vector kernels compute at a time. */
 enum { TILE_STEP = 48 };
 
 struct tiled {
     struct eth_hpp_cpu_gemm product;
-    const real *bias; /* of c's columns, or NULL */
+    const real *bias;     /* of c's columns, or NULL */
+    size_t rows, columns; /* of a tile */
 };
+
+static size_t tiles_of(size_t side, size_t length)
+{
+    return (side + length - 1) / length;
+}
+
+static double work_of(size_t m, size_t n, size_t k)
+{
+    return (double)m * (double)n * (double)k;
+}
+
+/* How long a tile is on the longer side. */
+static size_t tile_length(const struct eth_hpp_cpu_gemm *p, size_t side)
+{
+    const size_t tiles = (size_t)(work_of(p->m, p->n, p->k) / LEAST_WORK);
+    const size_t length = tiles < 2 ? side : side / tiles;
+    return length < NARROW ? NARROW : (length + TILE_STEP - 1) / TILE_STEP * TILE_STEP;
+}
+
+/* And across, where such a tile would still take long. */
+static size_t tile_width(const struct eth_hpp_cpu_gemm *p, size_t length, size_t width)
+{
+    while (width / 2 >= LOW && work_of(length, width, p->k) > MOST_WORK)
+        width = (width + 1) / 2;
+    return width;
+}
 
 static void fill_rows(const struct eth_hpp_cpu_gemm *p, const real *bias)
 {
@@ -21,48 +49,39 @@ static void fill_rows(const struct eth_hpp_cpu_gemm *p, const real *bias)
         memcpy(p->c + r * p->c_stride, bias, p->n * sizeof(real));
 }
 
-/* The rows first..end-1 of c. */
-static void row_tile(const void *work, size_t first, size_t end)
+static void multiply_tile(const struct tiled *tiled, size_t row, size_t column)
 {
-    const struct tiled *tiled = work;
     struct eth_hpp_cpu_gemm tile = tiled->product;
-    tile.m = end - first;
-    tile.a += first * (tile.a_transposed ? 1 : tile.a_stride);
-    tile.c += first * tile.c_stride;
+    tile.m = tile.m - row < tiled->rows ? tile.m - row : tiled->rows;
+    tile.n = tile.n - column < tiled->columns ? tile.n - column : tiled->columns;
+    tile.a += row * (tile.a_transposed ? 1 : tile.a_stride);
+    tile.b += column * (tile.b_transposed ? tile.b_stride : 1);
+    tile.c += row * tile.c_stride + column;
     if (tiled->bias != NULL)
-        fill_rows(&tile, tiled->bias);
+        fill_rows(&tile, tiled->bias + column);
     ETH_HPP_CPU(gemm)(&tile);
 }
 
-/* The columns first..end-1 of c. */
-static void column_tile(const void *work, size_t first, size_t end)
+static void multiply_tiles(const void *work, size_t first, size_t end)
 {
     const struct tiled *tiled = work;
-    struct eth_hpp_cpu_gemm tile = tiled->product;
-    tile.n = end - first;
-    tile.b += first * (tile.b_transposed ? tile.b_stride : 1);
-    tile.c += first;
-    if (tiled->bias != NULL)
-        fill_rows(&tile, tiled->bias + first);
-    ETH_HPP_CPU(gemm)(&tile);
+    const size_t down = tiles_of(tiled->product.m, tiled->rows);
+    for (size_t i = first; i < end; i++)
+        multiply_tile(tiled, i % down * tiled->rows, i / down * tiled->columns);
 }
 
-/* How long a tile is: an even number of like tiles. */
-static size_t tile_length(const struct eth_hpp_cpu_gemm *p, size_t side)
-{
-    const double work = (double)p->m * (double)p->n * (double)p->k;
-    const size_t pairs = (size_t)(work / TILE_WORK / 2);
-    const size_t length = pairs == 0 ? side : side / (2 * pairs);
-    return (length + TILE_STEP - 1) / TILE_STEP * TILE_STEP;
-}
-
-static void multiply(void *state, const struct tiled *tiled)
+static void multiply(void *state, struct tiled *tiled)
 {
     const struct eth_hpp_cpu_gemm *p = &tiled->product;
-    if (p->m > p->n)
-        eth_hpp_cpu_threads_run(state, p->m, tile_length(p, p->m), row_tile, tiled);
-    else
-        eth_hpp_cpu_threads_run(state, p->n, tile_length(p, p->n), column_tile, tiled);
+    if (p->m > p->n) {
+        tiled->rows = tile_length(p, p->m);
+        tiled->columns = tile_width(p, tiled->rows, p->n);
+    } else {
+        tiled->columns = tile_length(p, p->n);
+        tiled->rows = tile_width(p, tiled->columns, p->m);
+    }
+    eth_hpp_cpu_threads_run(state, tiles_of(p->m, tiled->rows) * tiles_of(p->n, tiled->columns), 1,
+                            multiply_tiles, tiled);
 }
 
 /* ---- linear layers ---- */
@@ -75,19 +94,19 @@ static size_t weight_stride(const struct eth_hpp_linear *shape)
 static void linear_forward(void *state, const struct eth_hpp_linear *shape, const void *input,
                            const void *weight, const void *bias, void *output)
 {
-    const struct tiled tiled = {.product = {.m = shape->rows,
-                                            .n = shape->out,
-                                            .k = shape->in,
-                                            .b_transposed = shape->out_major,
-                                            .factor = 1,
-                                            .kept = bias != NULL,
-                                            .a = input,
-                                            .a_stride = shape->in,
-                                            .b = weight,
-                                            .b_stride = weight_stride(shape),
-                                            .c = output,
-                                            .c_stride = shape->out},
-                                .bias = bias};
+    struct tiled tiled = {.product = {.m = shape->rows,
+                                      .n = shape->out,
+                                      .k = shape->in,
+                                      .b_transposed = shape->out_major,
+                                      .factor = 1,
+                                      .kept = bias != NULL,
+                                      .a = input,
+                                      .a_stride = shape->in,
+                                      .b = weight,
+                                      .b_stride = weight_stride(shape),
+                                      .c = output,
+                                      .c_stride = shape->out},
+                          .bias = bias};
     multiply(state, &tiled);
 }
 
@@ -95,17 +114,17 @@ static void linear_backward_input(void *state, const struct eth_hpp_linear *shap
                                   const void *output_gradient, const void *weight,
                                   void *input_gradient)
 {
-    const struct tiled tiled = {.product = {.m = shape->rows,
-                                            .n = shape->in,
-                                            .k = shape->out,
-                                            .b_transposed = !shape->out_major,
-                                            .factor = 1,
-                                            .a = output_gradient,
-                                            .a_stride = shape->out,
-                                            .b = weight,
-                                            .b_stride = weight_stride(shape),
-                                            .c = input_gradient,
-                                            .c_stride = shape->in}};
+    struct tiled tiled = {.product = {.m = shape->rows,
+                                      .n = shape->in,
+                                      .k = shape->out,
+                                      .b_transposed = !shape->out_major,
+                                      .factor = 1,
+                                      .a = output_gradient,
+                                      .a_stride = shape->out,
+                                      .b = weight,
+                                      .b_stride = weight_stride(shape),
+                                      .c = input_gradient,
+                                      .c_stride = shape->in}};
     multiply(state, &tiled);
 }
 
@@ -135,18 +154,18 @@ static void linear_backward_weight(void *state, const struct eth_hpp_linear *sha
                                    void *weight_gradient, void *bias_gradient)
 {
     const bool out_major = shape->out_major;
-    const struct tiled tiled = {.product = {.m = out_major ? shape->out : shape->in,
-                                            .n = out_major ? shape->in : shape->out,
-                                            .k = shape->rows,
-                                            .a_transposed = true,
-                                            .factor = 1,
-                                            .kept = 1,
-                                            .a = out_major ? output_gradient : input,
-                                            .a_stride = out_major ? shape->out : shape->in,
-                                            .b = out_major ? input : output_gradient,
-                                            .b_stride = out_major ? shape->in : shape->out,
-                                            .c = weight_gradient,
-                                            .c_stride = weight_stride(shape)}};
+    struct tiled tiled = {.product = {.m = out_major ? shape->out : shape->in,
+                                      .n = out_major ? shape->in : shape->out,
+                                      .k = shape->rows,
+                                      .a_transposed = true,
+                                      .factor = 1,
+                                      .kept = 1,
+                                      .a = out_major ? output_gradient : input,
+                                      .a_stride = out_major ? shape->out : shape->in,
+                                      .b = out_major ? input : output_gradient,
+                                      .b_stride = out_major ? shape->in : shape->out,
+                                      .c = weight_gradient,
+                                      .c_stride = weight_stride(shape)}};
     multiply(state, &tiled);
     if (bias_gradient == NULL)
         return;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "unit/valgrind.h"
 #include "kernels/random.h"
 
 static struct eth_hpp_kernels *kernels;
@@ -309,6 +310,76 @@ static void normal_numbers_depend_on_their_place_alone(void **state)
     free(all);
 }
 
+/* ---- products ---- */
+
+/* So large that products are cut into tiles on both sides, and none of the last ones is whole. */
+enum { ROWS = 257, IN = 10400, OUT = 193 };
+
+/* Small numbers that repeat with another period each, so that sums are exact and each element's
+ * place shows. */
+static float small(int period, int i)
+{
+    return (float)(i % period - period / 2);
+}
+
+static float *outer_product(int rows, int row_period, int columns, int column_period)
+{
+    float *made = malloc((size_t)rows * (size_t)columns * sizeof(*made));
+    assert_non_null(made);
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < columns; c++)
+            made[(size_t)r * (size_t)columns + (size_t)c] =
+                small(row_period, r) * small(column_period, c);
+    return made;
+}
+
+static float sum_of_small_squares(int period, int count)
+{
+    float sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += small(period, i) * small(period, i);
+    return sum;
+}
+
+static void expect_outer_product(const float *matrix, int rows, int row_period, int columns,
+                                 int column_period, float factor)
+{
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < columns; c++) {
+            const float right = factor * small(row_period, r) * small(column_period, c);
+            if (matrix[(size_t)r * (size_t)columns + (size_t)c] != right)
+                fail_msg("row %d, column %d", r, c);
+        }
+}
+
+/* All matrices are outer products of x (of rows), y (of inputs) and z (of outputs). */
+static void large_products_are_whole(void **state)
+{
+    enum { X = 7, Y = 5, Z = 3 };
+    (void)state;
+    skip_in_valgrind("it takes too long");
+    float *input = outer_product(ROWS, X, IN, Y), *output = outer_product(ROWS, X, OUT, Z);
+    for (int out_major = 0; out_major < 2; out_major++) {
+        const struct eth_hpp_linear shape = {ROWS, IN, OUT, out_major > 0};
+        float *weight = out_major ? outer_product(OUT, Z, IN, Y) : outer_product(IN, Y, OUT, Z);
+        float *made = outer_product(ROWS, X, IN, Y); /* as large as each of the results */
+        op->linear_forward(kernels->state, &shape, input, weight, NULL, made);
+        expect_outer_product(made, ROWS, X, OUT, Z, sum_of_small_squares(Y, IN));
+        op->linear_backward_input(kernels->state, &shape, output, weight, made);
+        expect_outer_product(made, ROWS, X, IN, Y, sum_of_small_squares(Z, OUT));
+        op->linear_backward_weight(kernels->state, &shape, output, input, weight, NULL);
+        const float sums = 1 + sum_of_small_squares(X, ROWS);
+        if (out_major)
+            expect_outer_product(weight, OUT, Z, IN, Y, sums);
+        else
+            expect_outer_product(weight, IN, Y, OUT, Z, sums);
+        free(weight);
+        free(made);
+    }
+    free(input);
+    free(output);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,6 +396,7 @@ int main(void)
         cmocka_unit_test(philox_gives_the_known_answers),
         cmocka_unit_test(quantiles_invert_the_distribution),
         cmocka_unit_test(normal_numbers_depend_on_their_place_alone),
+        cmocka_unit_test(large_products_are_whole),
     };
     return cmocka_run_group_tests(tests, open_kernels, close_kernels);
 }
