@@ -120,7 +120,7 @@ tests_unit_test_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/gradient_
 tests_unit_test_kernels_LDADD = libkernels64.la libkernels.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_kernels_float
-tests_unit_test_kernels_float_SOURCES = tests/unit/test_kernels_float.c
+tests_unit_test_kernels_float_SOURCES = tests/unit/test_kernels_float.c tests/unit/valgrind.h
 tests_unit_test_kernels_float_LDADD = libkernels.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_kernels_threads

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
-#include "unit/valgrind.h"
 #include "kernels/random.h"
+#include "tests/unit/valgrind.h"
 
 static struct eth_hpp_kernels *kernels;
 static const struct eth_hpp_kernels_ops *op;
