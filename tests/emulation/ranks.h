@@ -23,6 +23,11 @@ struct ranks_result {
 /* Runs `count` ranks and waits for them; those still there after `limit_s` are killed (137). */
 void ranks_run(int count, rank_main body, void *user, double limit_s, struct ranks_result *result);
 
+/* In a rank: from now on its process seems to run on another machine, by the boot id that it sees;
+ * before it opens a transport. False where that is not allowed. */
+bool ranks_move_to_machine(int number);
+bool ranks_can_move(void);
+
 /* How often `text` stands in the log. */
 int ranks_log_count(const struct ranks_result *result, const char *text);
 

@@ -116,6 +116,7 @@ static uint64_t checksum(const void *data, size_t size)
 struct sum_case {
     int ranks[RANKS_MAX], count;
     size_t elements;
+    int machines[RANKS_MAX]; /* of all ranks; 0: this one */
 };
 
 /* A reduce-scatter leaves the whole sum's bits in each member's share, and an all-gather brings all
@@ -152,8 +153,9 @@ static void check_halves(struct eth_hpp_comm *comm, struct eth_hpp_group *group,
 static int sum(struct eth_hpp_bootstrap *bootstrap, void *user)
 {
     const struct sum_case *c = user;
+    const int rank = eth_hpp_bootstrap_get_place(bootstrap)->rank;
+    RANK_CHECK(c->machines[rank] == 0 || ranks_move_to_machine(c->machines[rank]));
     struct eth_hpp_comm *comm = open_comm(bootstrap);
-    int rank = eth_hpp_bootstrap_get_place(bootstrap)->rank;
     bool member = false;
     for (int i = 0; i < c->count; i++)
         member = member || c->ranks[i] == rank;
@@ -197,11 +199,35 @@ static void sums_have_the_same_bits_on_all_members(void **state)
 {
     (void)state;
     static struct sum_case cases[] = {
-        {{0, 1}, 2, 1000}, {{0, 1, 2}, 3, 2}, /* fewer elements than members */
-        {{0, 1, 2}, 3, 0}, {{1}, 1, 10},      {{0, 2, 3}, 3, 1000003}, {{0, 1, 2, 3, 4}, 5, 333333},
+        {.ranks = {0, 1}, .count = 2, .elements = 1000},
+        {.ranks = {0, 1, 2}, .count = 3, .elements = 2}, /* fewer elements than members */
+        {.ranks = {0, 1, 2}, .count = 3, .elements = 0},
+        {.ranks = {1}, .count = 1, .elements = 10},
+        {.ranks = {0, 2, 3}, .count = 3, .elements = 1000003},
+        {.ranks = {0, 1, 2, 3, 4}, .count = 5, .elements = 333333},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         expect_success(cases[i].count == 5 ? 5 : 4, sum, &cases[i]);
+}
+
+/* Members alone on their machines, several on some, and machines' members out of order; sums of one
+ * round, of one chunk and of many. */
+static void sums_over_machines_have_the_same_bits_on_all_members(void **state)
+{
+    (void)state;
+    static struct sum_case cases[] = {
+        {.ranks = {0, 1}, .count = 2, .elements = 50000, .machines = {1, 2}},
+        {.ranks = {0, 1, 3}, .count = 3, .elements = 1000, .machines = {1, 2, 2, 3}},
+        {.ranks = {0, 1, 2}, .count = 3, .elements = 700001, .machines = {1, 2, 3}},
+        {.ranks = {0, 1, 2, 3}, .count = 4, .elements = 2, .machines = {1, 1, 2, 2}},
+        {.ranks = {0, 1, 2, 3}, .count = 4, .elements = 1000003, .machines = {1, 1, 2, 2}},
+        {.ranks = {0, 1, 2, 3, 4}, .count = 5, .elements = 50000, .machines = {1, 2, 1, 3, 2}},
+        {.ranks = {0, 1, 2, 3, 4}, .count = 5, .elements = 700001, .machines = {1, 1, 1, 1, 2}},
+    };
+    if (!ranks_can_move())
+        skip();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        expect_success(5, sum, &cases[i]);
 }
 
 /* Two overlapping groups, many sums under way at once, waited for in the opposite order. */
@@ -305,6 +331,7 @@ int main(void)
         cmocka_unit_test(messages_of_all_sizes_arrive),
         cmocka_unit_test(messages_with_one_tag_stay_in_order),
         cmocka_unit_test(sums_have_the_same_bits_on_all_members),
+        cmocka_unit_test(sums_over_machines_have_the_same_bits_on_all_members),
         cmocka_unit_test(sums_of_several_groups_run_beside_each_other),
         cmocka_unit_test(reductions_sum_take_the_largest_and_keep_a_nan),
     };
