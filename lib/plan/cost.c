@@ -114,7 +114,7 @@ bool eth_hpp_cost_holds_tied(const struct eth_hpp_cost *cost, int tied, int firs
 /* ---- computation ---- */
 
 /* The points around a number of samples and where it stands between them. */
-static int find_point(const struct eth_hpp_times *times, int samples, double *share)
+static inline int find_point(const struct eth_hpp_times *times, int samples, double *share)
 {
     int i = 1;
     *share = 0;
@@ -127,8 +127,8 @@ static int find_point(const struct eth_hpp_times *times, int samples, double *sh
     return i - 1;
 }
 
-static struct eth_hpp_layer_time at_point(const struct eth_hpp_times *times, int kinds, int kind,
-                                          int point, double share)
+static inline struct eth_hpp_layer_time at_point(const struct eth_hpp_times *times, int kinds,
+                                                 int kind, int point, double share)
 {
     struct eth_hpp_layer_time low = times->times[point * kinds + kind], high;
     if (share == 0)
