@@ -6,8 +6,8 @@
 #include "plan/exact_parts.h"
 #include "plan/polish.h"
 
-/* Plans evaluated to polish one. */
-enum { POLISHES = 400 };
+/* Plans evaluated to polish one; and of work that is left a use may take so many parts. */
+enum { POLISHES = 400, SHARES = 16 };
 
 /* ---- uses: how many GPUs of each pool, as one number ---- */
 
@@ -122,30 +122,33 @@ static bool find_pools(struct eth_hpp_exact *x)
     return true;
 }
 
-/* The first layer's sum, with two owners in these pools: more owners take longer. */
-static double first_sum_s(const struct eth_hpp_exact *x, int p, int q)
+/* Sums with two owners in these pools: more owners take longer. Of one byte, and of the first layer
+ * and what is tied to it. */
+static void find_sums(struct eth_hpp_exact *x, int p, int q)
 {
     const struct eth_hpp_profile *profile = x->cost->profile;
     const struct eth_hpp_node *a = &x->cost->cluster->nodes[x->pools[p].node],
                               *b = &x->cost->cluster->nodes[x->pools[q].node];
     const struct eth_hpp_link *link = NULL;
     double bytes = profile->kinds[profile->layers[0]].gradient_bytes, sums = 1;
+    double bandwidth = a->intra_bandwidth * x->cost->degree[x->cost->degrees - 1];
+    double latency_s = a->intra_latency_s; /* each of a group's GPUs sums a part */
     for (int t = 0; t < profile->tied_count; t++)
         if (profile->tied[t].kinds >> profile->layers[0] & 1) {
             bytes += profile->tied[t].gradient_bytes;
             sums++;
         }
-    if (a == b) /* each of a group's GPUs sums a part */
-        return bytes / a->intra_bandwidth / x->cost->degree[x->cost->degrees - 1] +
-               2 * sums * a->intra_latency_s;
-    double bandwidth = fmin(a->inter_bandwidth, b->inter_bandwidth);
-    double latency_s = fmax(a->inter_latency_s, b->inter_latency_s);
-    link = eth_hpp_cost_link(x->cost, x->pools[p].node, x->pools[q].node);
+    if (a != b) {
+        bandwidth = fmin(a->inter_bandwidth, b->inter_bandwidth);
+        latency_s = fmax(a->inter_latency_s, b->inter_latency_s);
+        link = eth_hpp_cost_link(x->cost, x->pools[p].node, x->pools[q].node);
+    }
     if (link != NULL) {
         bandwidth = fmin(bandwidth, link->bandwidth);
         latency_s = fmax(latency_s, link->latency_s);
     }
-    return bytes / bandwidth + 2 * sums * latency_s;
+    x->byte_s[p][q] = 1 / bandwidth;
+    x->sum_s[p][q] = bytes / bandwidth + 2 * sums * latency_s;
 }
 
 /* What sums take at the end of a plan in which these GPUs are not all that work. */
@@ -166,32 +169,33 @@ static double tail_s(const struct eth_hpp_exact *x, int use)
 /* At most, if each GPU did nothing but its best. */
 static int can_serve(const struct eth_hpp_exact *x, int use)
 {
+    const struct eth_hpp_exact_weights *weights = &x->weights_of[x->sizes];
     int taken[ETH_HPP_EXACT_GPUS];
     double rate = 0;
     eth_hpp_exact_open_use(x, use, taken);
     for (int p = 0; p < x->pool_count; p++)
-        rate += taken[p] * x->pools[p].rate;
-    double samples = floor(rate * x->limit_s / x->weight[0] * (1 + 1e-9));
+        rate += taken[p] * weights->rate[p];
+    double samples = floor(rate * x->limit_s / weights->weight[0] * (1 + 1e-9));
     return samples < x->global_batch ? (int)samples : x->global_batch;
 }
 
 /* The most samples that a pipeline which was found for a use serves. */
 static int served_by_one(const struct eth_hpp_exact *x, int use)
 {
-    int stand[ETH_HPP_EXACT_GPUS];
-    int b = x->global_batch, row = eth_hpp_exact_standard(x, use, stand) * (x->global_batch + 1);
+    int b = x->global_batch, row = use * (x->global_batch + 1);
     while (b > 0 && x->lists[row + b].count == 0)
         b--;
     return b;
 }
 
-/* Pipelines of up to `gpus` GPUs are known: what uses of as many can serve in one or more. */
-static void find_served(struct eth_hpp_exact *x, int gpus)
+/* All pipelines of a use are known, and what uses of fewer GPUs can serve: what it can serve. */
+static void find_served(struct eth_hpp_exact *x, int known)
 {
+    int stand[ETH_HPP_EXACT_GPUS];
     for (int all = 1; all < x->use_count; all++) {
-        if (count_gpus(x, all) != gpus)
+        if (eth_hpp_exact_standard(x, all, stand) != known)
             continue;
-        int most = served_by_one(x, all);
+        int most = served_by_one(x, known);
         for (int use = 1; use < all; use++)
             if (eth_hpp_exact_holds(x, all, use) && x->serves[use] + x->serves[all - use] > most)
                 most = x->serves[use] + x->serves[all - use];
@@ -217,34 +221,26 @@ static void find_pipelines(struct eth_hpp_exact *x, int use, int micro_batch)
  * others. */
 static void find_all(struct eth_hpp_exact *x, int64_t work_end)
 {
-    int stand[ETH_HPP_EXACT_GPUS], sizes = 0;
+    int stand[ETH_HPP_EXACT_GPUS];
     int64_t parts = 0;
-    for (int d = 0; d < x->cost->cluster->device_count; d++)
-        for (int i = 0; i < x->cost->degrees; i++) {
-            int most = x->gpus * eth_hpp_cost_most_samples(x->cost, d, i);
-            sizes = most > sizes ? most : sizes;
-        }
-    sizes = sizes < x->global_batch ? sizes : x->global_batch;
-    eth_hpp_exact_weigh(x, sizes);
     for (int use = 0; use < x->use_count; use++) {
         x->serves[use] = can_serve(x, use);
-        parts += eth_hpp_exact_standard(x, use, stand) == use ? sizes : 0;
+        parts += eth_hpp_exact_standard(x, use, stand) == use ? x->sizes : 0;
     }
-    for (int gpus = 1; gpus <= x->gpus; gpus++) {
-        for (int m = 1; m <= sizes && !x->shop->failed; m++) {
-            eth_hpp_exact_weigh(x, m);
-            for (int use = 1; use < x->use_count; use++) {
-                if (count_gpus(x, use) != gpus || eth_hpp_exact_standard(x, use, stand) != use)
-                    continue;
+    for (int gpus = 1; gpus <= x->gpus; gpus++)
+        for (int use = 1; use < x->use_count; use++) {
+            if (count_gpus(x, use) != gpus || eth_hpp_exact_standard(x, use, stand) != use)
+                continue;
+            for (int m = 1; m <= x->sizes && !x->shop->failed; m++) {
                 int64_t left = work_end - x->shop->work;
-                x->work_end = x->shop->work + (left > 0 ? left / parts : 0);
+                x->work_end =
+                    x->shop->work + (left > 0 ? left / (parts > SHARES ? parts / SHARES : 1) : 0);
                 parts--;
                 find_pipelines(x, use, m);
                 x->cut_short = x->cut_short || x->shop->work >= x->work_end;
             }
+            find_served(x, use);
         }
-        find_served(x, gpus);
-    }
 }
 
 /* ---- the whole ---- */
@@ -267,14 +263,13 @@ static void search(struct eth_hpp_exact *x, int64_t work)
 
 static bool open_search(struct eth_hpp_exact *x)
 {
-    size_t layers = (size_t)x->cost->profile->layer_count;
     x->lists = calloc((size_t)x->use_count * ((size_t)x->global_batch + 1), sizeof(*x->lists));
-    x->weight = calloc(layers + 1, sizeof(*x->weight));
-    x->rest_s = calloc(layers + 1, sizeof(*x->rest_s));
+    x->soonest_s =
+        calloc((size_t)x->use_count * ((size_t)x->global_batch + 1), sizeof(*x->soonest_s));
     for (int p = 0; p < x->pool_count; p++)
         for (int q = 0; q < x->pool_count; q++)
-            x->sum_s[p][q] = first_sum_s(x, p, q);
-    return x->lists != NULL && x->weight != NULL && x->rest_s != NULL;
+            find_sums(x, p, q);
+    return x->lists != NULL && x->soonest_s != NULL && eth_hpp_exact_weigh(x);
 }
 
 static void close_search(struct eth_hpp_exact *x)
@@ -282,23 +277,25 @@ static void close_search(struct eth_hpp_exact *x)
     for (int i = 0; x->lists != NULL && i < x->use_count * (x->global_batch + 1); i++)
         free(x->lists[i].pipelines);
     free(x->lists);
-    free(x->weight);
-    free(x->rest_s);
+    free(x->soonest_s);
+    free(x->weights_of);
+    free(x->sums);
     eth_hpp_layout_free(&x->layout);
     eth_hpp_layout_free(&x->best);
 }
 
-/* Looks for a plan that takes less than `within` times the best one with so much work for either
- * optimizer. Leaves it in the shop. */
+/* Looks for a plan that takes less than `within` times the best one, with so much work. Leaves it
+ * in the shop. */
 static bool look_within(struct eth_hpp_exact *x, double within, int64_t work)
 {
+    int64_t end = x->shop->work + work;
+    int ways = x->shop->options->no_sharded ? 1 : 2; /* of keeping the optimizer's state */
     x->cut_short = false;
     x->best.pipeline_count = 0;
-    for (int sharded = 0; sharded < (x->shop->options->no_sharded ? 1 : 2) && !x->shop->failed;
-         sharded++) {
-        x->sharded = sharded > 0;
+    for (; ways > 0 && !x->shop->failed; ways--) {
+        x->sharded = ways == 1 && !x->shop->options->no_sharded;
         x->limit_s = within * x->best_step.step_s;
-        search(x, work);
+        search(x, (end - x->shop->work) / ways);
     }
     if (x->shop->failed || x->best.pipeline_count == 0)
         return false;
@@ -327,8 +324,9 @@ bool eth_hpp_exact_search(struct eth_hpp_workshop *shop, int64_t work, double *s
         shop->failed = true;
         eth_hpp_error_memory(&shop->error, "the solver");
     }
-    for (int i = 0; i < 3 && !shop->failed; i++)
-        better |= look_within(&x, within[i], work / 6);
+    int64_t end = shop->work + work;
+    for (int left = 3; left > 0 && !shop->failed; left--)
+        better |= look_within(&x, within[3 - left], (end - shop->work) / (left > 1 ? 2 : 1));
     *closed = !x.cut_short;
     *step_s = x.best_step.step_s;
     close_search(&x);

@@ -37,12 +37,24 @@ struct passage {
 
 /* ---- what is kept ---- */
 
+static struct eth_hpp_exact_list *list_of(const struct eth_hpp_exact *x, int n)
+{
+    return &x->lists[x->use * (x->global_batch + 1) + n * x->made.micro_batch];
+}
+
+/* What the last pipeline takes of those that are kept, INFINITY where there is room for more. */
+static double worst_s(const struct eth_hpp_exact *x, int n)
+{
+    const struct eth_hpp_exact_list *list = list_of(x, n);
+    return list->count < ETH_HPP_EXACT_KEPT ? INFINITY
+                                            : list->pipelines[ETH_HPP_EXACT_KEPT - 1].least_s;
+}
+
 /* Keeps the pipeline at hand if it is among the best of its use and samples. */
 static void keep(struct eth_hpp_exact *x)
 {
     const struct eth_hpp_exact_pipeline *made = &x->made;
-    int samples = made->micro_batches * made->micro_batch;
-    struct eth_hpp_exact_list *list = &x->lists[x->use * (x->global_batch + 1) + samples];
+    struct eth_hpp_exact_list *list = list_of(x, made->micro_batches);
     int at = list->count;
     x->cut_short = x->cut_short || at == ETH_HPP_EXACT_KEPT;
     if (at == ETH_HPP_EXACT_KEPT && list->pipelines[--at].least_s <= made->least_s)
@@ -86,9 +98,15 @@ static double least_rounds_s(const struct eth_hpp_exact *x, double through_s, in
 static void close_pipeline(struct eth_hpp_exact *x, const struct passage *at)
 {
     for (int n = x->least_n; n <= x->most_n && !x->shop->failed; n++) {
-        if (least_rounds_s(x, at->through_s, n) + at->optimizer_s > x->until_s)
+        double least_s = least_rounds_s(x, at->through_s, n) + at->optimizer_s;
+        if (least_s > x->until_s)
             break;
+        if (!x->is_alone && least_s >= worst_s(x, n)) {
+            x->cut_short = true;
+            continue;
+        }
         x->made.micro_batches = n;
+        x->made.backward_s = x->runs[0].backward_s;
         x->made.least_s = eth_hpp_exact_settle(x, n) + at->optimizer_s;
         if (x->made.least_s > x->until_s)
             break;
@@ -109,7 +127,7 @@ static bool is_hopeful(const struct eth_hpp_exact *x, const struct passage *at, 
                        int end)
 {
     int n = x->least_n;
-    double rest_s = x->rest_s[end], until_s = x->until_s - at->optimizer_s;
+    double rest_s = x->weights->rest_s[end], until_s = x->until_s - at->optimizer_s;
     if (at->through_s + rest_s + (n - 1) * at->slowest_s > until_s ||
         at->in_s + n * compute_s + at->out_s > until_s)
         return false;
@@ -119,7 +137,7 @@ static bool is_hopeful(const struct eth_hpp_exact *x, const struct passage *at, 
 static bool is_rest_hopeful(const struct eth_hpp_exact *x, const struct passage *at, int end)
 {
     double window_s = x->until_s - at->optimizer_s - at->in_s - at->out_s;
-    return (double)x->least_n * x->made.micro_batch * x->weight[end] <=
+    return (double)x->least_n * x->made.micro_batch * x->weights->weight[end] <=
            window_s * x->left_rate * (1 + 1e-9);
 }
 
@@ -334,7 +352,7 @@ static void choose_parts(struct eth_hpp_exact *x, const struct passage *before, 
             parts->workers += w;
             x->left[p] = left - w * degree;
             x->left_gpus = left_gpus - w * degree;
-            x->left_rate = left_rate - w * degree * x->pools[p].rate;
+            x->left_rate = left_rate - w * degree * x->weights->rate[p];
             choose_parts(x, before, all, parts, p + 1);
             parts->workers -= w;
         }
@@ -378,18 +396,19 @@ static double once_s(const struct eth_hpp_exact *x, int device, int kind, int sa
 
 /* A layer's weight is what it takes on the best GPU; a GPU's rate is the most weight that it does
  * in a second of any layer. */
-void eth_hpp_exact_weigh(struct eth_hpp_exact *x, int micro_batch)
+static void weigh(struct eth_hpp_exact *x, int micro_batch)
 {
     const struct eth_hpp_profile *profile = x->cost->profile;
+    struct eth_hpp_exact_weights *to = &x->weights_of[micro_batch];
     double weight[ETH_HPP_LAYER_KINDS_MAX], rest_s[ETH_HPP_LAYER_KINDS_MAX];
-    int share = (micro_batch + x->gpus - 1) / x->gpus;
-    for (int p = 0; p < x->pool_count; p++)
-        x->pools[p].rate = 0;
+    int share = (micro_batch + x->gpus - 1) / x->gpus, layers = profile->layer_count;
     for (int k = 0; k < profile->kind_count; k++) {
+        double once[ETH_HPP_EXACT_GPUS];
         weight[k] = rest_s[k] = INFINITY;
         for (int p = 0; p < x->pool_count; p++) {
             int device = x->pools[p].device;
-            weight[k] = fmin(weight[k], once_s(x, device, k, micro_batch));
+            once[p] = once_s(x, device, k, micro_batch);
+            weight[k] = fmin(weight[k], once[p]);
             for (int d = 0; d < x->cost->degrees; d++)
                 if (eth_hpp_cost_most_samples(x->cost, device, d) >= share) {
                     struct eth_hpp_layer_time t = eth_hpp_cost_layer(x->cost, device, d, k, share);
@@ -397,14 +416,31 @@ void eth_hpp_exact_weigh(struct eth_hpp_exact *x, int micro_batch)
                 }
         }
         for (int p = 0; p < x->pool_count; p++)
-            x->pools[p].rate =
-                larger(x->pools[p].rate, weight[k] / once_s(x, x->pools[p].device, k, micro_batch));
+            to->rate[p] = larger(to->rate[p], weight[k] / once[p]);
     }
-    x->weight[profile->layer_count] = x->rest_s[profile->layer_count] = 0;
-    for (int i = profile->layer_count - 1; i >= 0; i--) {
-        x->weight[i] = x->weight[i + 1] + weight[profile->layers[i]];
-        x->rest_s[i] = x->rest_s[i + 1] + rest_s[profile->layers[i]];
+    for (int i = layers - 1; i >= 0; i--) {
+        to->weight[i] = to->weight[i + 1] + weight[profile->layers[i]];
+        to->rest_s[i] = to->rest_s[i + 1] + rest_s[profile->layers[i]];
     }
+}
+
+bool eth_hpp_exact_weigh(struct eth_hpp_exact *x)
+{
+    size_t layers = (size_t)x->cost->profile->layer_count + 1;
+    for (int d = 0; d < x->cost->cluster->device_count; d++)
+        for (int i = 0; i < x->cost->degrees; i++) {
+            int most = x->gpus * eth_hpp_cost_most_samples(x->cost, d, i);
+            x->sizes = most > x->sizes ? most : x->sizes;
+        }
+    x->sizes = smaller_int(x->sizes, x->global_batch);
+    x->weights_of = calloc((size_t)x->sizes + 1, sizeof(*x->weights_of));
+    x->sums = calloc(2 * layers * ((size_t)x->sizes + 1), sizeof(*x->sums));
+    for (int m = 1; x->weights_of != NULL && x->sums != NULL && m <= x->sizes; m++) {
+        x->weights_of[m].weight = x->sums + 2 * layers * (size_t)m;
+        x->weights_of[m].rest_s = x->weights_of[m].weight + layers;
+        weigh(x, m);
+    }
+    return x->weights_of != NULL && x->sums != NULL;
 }
 
 void eth_hpp_exact_find(struct eth_hpp_exact *x, int use, int micro_batch, int least_n, int most_n,
@@ -412,6 +448,7 @@ void eth_hpp_exact_find(struct eth_hpp_exact *x, int use, int micro_batch, int l
 {
     const struct passage nothing = {.optimizer_s = x->optimizer_s};
     x->made.micro_batch = micro_batch;
+    x->weights = &x->weights_of[micro_batch];
     x->made.stage_count = x->made.worker_count = 0;
     x->use = use;
     x->least_n = least_n;
@@ -423,7 +460,7 @@ void eth_hpp_exact_find(struct eth_hpp_exact *x, int use, int micro_batch, int l
     x->left_rate = 0;
     for (int p = 0; p < x->pool_count; p++) {
         x->left_gpus += x->left[p];
-        x->left_rate += x->left[p] * x->pools[p].rate;
+        x->left_rate += x->left[p] * x->weights->rate[p];
     }
     x->use_gpus = x->left_gpus;
     choose_stage(x, &nothing);

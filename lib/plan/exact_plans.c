@@ -1,4 +1,5 @@
 /* Pipelines put together to whole plans. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@ struct chosen {
     const struct eth_hpp_exact_pipeline *pipelines[ETH_HPP_EXACT_GPUS];
     int stand[ETH_HPP_EXACT_GPUS][ETH_HPP_EXACT_GPUS];
     int count;
+    double from_s, until_s; /* what its slowest pipeline takes */
 };
 
 static bool lay(struct eth_hpp_exact *x, const struct chosen *chosen)
@@ -151,14 +153,106 @@ static bool is_odd(const struct eth_hpp_exact *x, int free_use, int use)
     return false;
 }
 
+/* The first pool of a use, and what one GPU of it counts. */
+static int first_pool(const struct eth_hpp_exact *x, int use, int *unit)
+{
+    int taken[ETH_HPP_EXACT_GPUS], p = 0;
+    eth_hpp_exact_open_use(x, use, taken);
+    for (*unit = 1; taken[p] == 0; p++)
+        *unit *= x->pools[p].gpus + 1;
+    return p;
+}
+
+/* Adds one pipeline of `use` to others of the rest of `all`. */
+static void find_soonest_with(struct eth_hpp_exact *x, int all, int use, int least, int most)
+{
+    int stand[ETH_HPP_EXACT_GPUS], width = x->global_batch + 1;
+    const struct eth_hpp_exact_list *lists =
+        &x->lists[eth_hpp_exact_standard(x, use, stand) * width];
+    const double *rest_s = &x->soonest_s[(all - use) * width];
+    double *soonest_s = &x->soonest_s[all * width];
+    for (int mine = 1; mine <= most; mine++) {
+        if (lists[mine].count == 0)
+            continue;
+        double mine_s = lists[mine].pipelines[0].least_s;
+        x->shop->work += 1 + (most - least) / 32;
+        for (int b = mine > least ? mine : least; b <= most; b++)
+            soonest_s[b] = fmin(soonest_s[b], fmax(mine_s, rest_s[b - mine]));
+    }
+}
+
+/* Finds when the slowest of some pipelines ends at best that serve some samples with some GPUs:
+ * each GPU of the first pool is left idle, or works in one of them. */
+static void find_soonest(struct eth_hpp_exact *x)
+{
+    int width = x->global_batch + 1, whole = x->use_count - 1;
+    for (int all = 0; all < x->use_count; all++) {
+        double *soonest_s = &x->soonest_s[all * width];
+        int least = x->global_batch - x->serves[whole - all], most = x->serves[all], unit;
+        for (int b = 0; b < width; b++)
+            soonest_s[b] = b > 0 ? INFINITY : 0;
+        if (all == 0 || x->shop->work >= x->work_end)
+            continue;
+        int pool = first_pool(x, all, &unit);
+        memcpy(soonest_s, &x->soonest_s[(all - unit) * width], (size_t)width * sizeof(*soonest_s));
+        for (int use = 1; use <= all; use++)
+            if (use / unit % (x->pools[pool].gpus + 1) > 0 && eth_hpp_exact_holds(x, all, use))
+                find_soonest_with(x, all, use, least > 1 ? least : 1, most);
+    }
+}
+
+/* The most that a byte of a layer's sum takes between a pool and the workers of another pipeline.
+ */
+static double byte_s(const struct eth_hpp_exact *x, const struct chosen *chosen, int pool,
+                     int other, int layer)
+{
+    const struct eth_hpp_exact_pipeline *pipeline = chosen->pipelines[other];
+    const struct eth_hpp_layout_stage *stage = pipeline->stages;
+    double most = 0;
+    while (stage->end_layer <= layer)
+        stage++;
+    for (int w = stage->first_worker; w < stage->first_worker + stage->worker_count; w++)
+        most = fmax(most, x->byte_s[pool][chosen->stand[other][pipeline->pools[w]]]);
+    return most;
+}
+
+/* The pipelines chosen so far take so long, whatever others there are. A worker of a first stage
+ * takes part in the sums of all its layers, one after the other, from its last backward on; of the
+ * first layer and what is tied to it from its end on. A sum is no shorter than between any two of
+ * its owners. */
+static double least_s(const struct eth_hpp_exact *x, const struct chosen *chosen)
+{
+    const struct eth_hpp_profile *profile = x->cost->profile;
+    double least = 0;
+    for (int i = 0; i < chosen->count; i++) {
+        const struct eth_hpp_exact_pipeline *mine = chosen->pipelines[i];
+        int pool = chosen->stand[i][mine->pools[0]];
+        double sums_s = -mine->backward_s, first_s = 0;
+        for (int l = 0; l < mine->stages[0].end_layer; l++) {
+            double most = 0;
+            for (int j = 0; j < chosen->count; j++)
+                if (j != i)
+                    most = fmax(most, byte_s(x, chosen, pool, j, l));
+            sums_s += most * profile->kinds[profile->layers[l]].gradient_bytes;
+        }
+        for (int j = 0; j < chosen->count; j++)
+            if (j != i)
+                first_s =
+                    fmax(first_s, x->sum_s[pool][chosen->stand[j][chosen->pipelines[j]->pools[0]]]);
+        least = fmax(least, mine->least_s + fmax(sums_s, first_s));
+    }
+    return least;
+}
+
 /* Adds pipelines until the batch is served. Later ones come no later in the lists, so that no set
- * is met twice. */
+ * is met twice. Of them `slowest_s` is what the slowest so far takes. */
 static void combine(struct eth_hpp_exact *x, struct chosen *chosen, int free_use, int samples,
-                    int last_list, int last_index)
+                    int last_list, int last_index, double slowest_s)
 {
     int width = x->global_batch + 1, most = x->shop->options->max_pipelines;
     if (samples == 0) {
-        try_plan(x, chosen);
+        if (slowest_s >= chosen->from_s)
+            try_plan(x, chosen);
         return;
     }
     if (most > 0 && chosen->count == most)
@@ -166,25 +260,39 @@ static void combine(struct eth_hpp_exact *x, struct chosen *chosen, int free_use
     for (int use = 1; use < x->use_count; use++) {
         if (!eth_hpp_exact_holds(x, free_use, use) || is_odd(x, free_use, use))
             continue;
+        const double *rest_s = &x->soonest_s[(free_use - use) * width];
         int row = eth_hpp_exact_standard(x, use, chosen->stand[chosen->count]) * width;
         x->shop->work++;
         for (int b = samples; b > 0 && b + x->serves[free_use - use] >= samples; b--) {
             const struct eth_hpp_exact_list *list = &x->lists[row + b];
             int end = row + b > last_list ? 0 : row + b == last_list ? last_index + 1 : list->count;
             end = end < list->count ? end : list->count;
-            for (int i = 0; i < end && list->pipelines[i].least_s < x->limit_s; i++) {
+            for (int i = 0; i < end; i++) {
+                double with_s = fmax(list->pipelines[i].least_s, slowest_s);
+                if (fmax(with_s, rest_s[samples - b]) >= fmin(x->limit_s, chosen->until_s))
+                    break;
                 if (x->shop->failed || x->shop->work >= x->work_end)
                     return;
                 chosen->pipelines[chosen->count++] = &list->pipelines[i];
-                combine(x, chosen, free_use - use, samples - b, row + b, i);
+                x->shop->work += chosen->count;
+                if (chosen->count == 1 || least_s(x, chosen) < x->limit_s)
+                    combine(x, chosen, free_use - use, samples - b, row + b, i, with_s);
                 chosen->count--;
             }
         }
     }
 }
 
+/* Sets whose slowest pipeline ends early come first: there may be too many for all. */
 void eth_hpp_exact_combine(struct eth_hpp_exact *x)
 {
+    static const double steps[] = {1e-9, 0.01, 0.03, 0.1, INFINITY};
     struct chosen chosen = {.count = 0};
-    combine(x, &chosen, x->use_count - 1, x->global_batch, INT32_MAX, INT32_MAX);
+    find_soonest(x);
+    double soonest_s = x->soonest_s[x->use_count * (x->global_batch + 1) - 1];
+    for (int i = 0; i < 5 && soonest_s < x->limit_s; i++) {
+        chosen.until_s = soonest_s * (1 + steps[i]);
+        combine(x, &chosen, x->use_count - 1, x->global_batch, INT32_MAX, INT32_MAX, 0);
+        chosen.from_s = chosen.until_s;
+    }
 }
