@@ -3,6 +3,11 @@
 
 #include "comm/ucx/ucx_sum.h"
 
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 /* Brings the members into the order of their machines, each alone on one where `apart`. */
 static void arrange(struct eth_hpp_ucx_group *group, bool apart)
 {
@@ -28,11 +33,11 @@ static void arrange(struct eth_hpp_ucx_group *group, bool apart)
         group->machines++;
     }
     group->machine_start[group->machines] = placed;
-    const size_t least = (size_t)group->machines * ETH_HPP_UCX_MESSAGE_LEAST;
     group->slots = group->machines == 1 ? 2 : ETH_HPP_UCX_SLOTS;
-    group->chunk = least > ETH_HPP_UCX_CHUNK ? least : ETH_HPP_UCX_CHUNK;
-    if (group->chunk < (size_t)group->count)
-        group->chunk = (size_t)group->count;
+    group->chunk = group->machines == 1 ? ETH_HPP_UCX_NEAR_CHUNK
+                                        : larger(ETH_HPP_UCX_FAR_CHUNK,
+                                                 (size_t)group->machines * ETH_HPP_UCX_FAR_PART);
+    group->chunk = larger(group->chunk, (size_t)group->count);
 }
 
 enum eth_hpp_status eth_hpp_ucx_group_make(struct eth_hpp_ucx *ucx, const int *ranks, int count,

@@ -220,8 +220,7 @@ static bool may_take(struct eth_hpp_ucx_sum *sum)
            chunk / (size_t)eth_hpp_ucx_members_here(group) < sum->settled;
 }
 
-/* One thing of one chunk, the one that others wait for first; false where nothing can be done. */
-static bool do_one(struct eth_hpp_ucx_sum *sum)
+bool eth_hpp_ucx_near_advance(struct eth_hpp_ucx_sum *sum)
 {
     const struct eth_hpp_ucx_group *group = sum->group;
     struct eth_hpp_ucx_seat *seat = &group->near->seats[group->seat];
@@ -242,12 +241,4 @@ static bool do_one(struct eth_hpp_ucx_sum *sum)
         return false;
     }
     return true;
-}
-
-bool eth_hpp_ucx_near_advance(struct eth_hpp_ucx_sum *sum)
-{
-    bool some = false;
-    while (do_one(sum))
-        some = true;
-    return some;
 }

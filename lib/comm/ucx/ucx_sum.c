@@ -37,7 +37,7 @@ static void begin(struct eth_hpp_ucx_sum *sum)
     if (group->near == NULL)
         return;
     struct eth_hpp_ucx_group **last = &group->ucx->near_running;
-    while (*last != NULL) /* older sums first: what they use is still in the caches */
+    while (*last != NULL)
         last = &(*last)->next_near;
     group->next_near = NULL;
     *last = group;
@@ -51,17 +51,18 @@ static void unlink_running(struct eth_hpp_ucx_group *group)
     *at = group->next_near;
 }
 
+/* One thing inside the machine, and all that can be done between machines; false if that was
+ * nothing. */
 static bool advance(struct eth_hpp_ucx_sum *sum)
 {
     struct eth_hpp_ucx_group *group = sum->group;
-    bool some = false, more = true;
+    bool some = false;
     if (!sum->started)
         begin(sum);
-    while (more) {
-        more = group->near != NULL && sum->status == UCS_OK && eth_hpp_ucx_near_advance(sum);
-        more = (group->machines > 1 && eth_hpp_ucx_far_advance(sum)) || more;
-        some = some || more;
-    }
+    if (group->near != NULL && sum->status == UCS_OK)
+        some = eth_hpp_ucx_near_advance(sum);
+    if (group->machines > 1)
+        some = eth_hpp_ucx_far_advance(sum) || some;
     if (group->machines > 1 && !eth_hpp_ucx_far_is_over(sum))
         return some;
     if (group->near != NULL && sum->taken < sum->end && sum->status == UCS_OK)
@@ -77,15 +78,17 @@ static void sum_advance(struct eth_hpp_request *request)
     advance((struct eth_hpp_ucx_sum *)request);
 }
 
+/* One step of the oldest sum that can do one: between two steps messages are looked after, and what
+ * a sum uses stays in the caches. */
 static bool advance_running(struct eth_hpp_ucx *ucx)
 {
-    bool some = false;
     struct eth_hpp_ucx_group *next;
     for (struct eth_hpp_ucx_group *group = ucx->near_running; group != NULL; group = next) {
         next = group->next_near; /* it may leave the list */
-        some = advance((struct eth_hpp_ucx_sum *)group->first) || some;
+        if (advance((struct eth_hpp_ucx_sum *)group->first))
+            return true;
     }
-    return some;
+    return false;
 }
 
 static void set_asleep(struct eth_hpp_ucx *ucx, bool asleep)

@@ -22,10 +22,12 @@
 #include "comm/ucx/ucx.h"
 
 enum {
-    ETH_HPP_UCX_SLOTS = 4,       /* at most */
-    ETH_HPP_UCX_CHUNK = 1 << 16, /* floats, if there are few machines: 256 KiB */
-    ETH_HPP_UCX_MESSAGE_LEAST =
-        1 << 13,                 /* floats of a machine's part of a chunk, if there are many */
+    ETH_HPP_UCX_SLOTS = 4, /* at most */
+    /* Floats of a chunk: of all members' pieces on one machine; with others at least, and of a
+     * machine's part at least. */
+    ETH_HPP_UCX_NEAR_CHUNK = 1 << 14,
+    ETH_HPP_UCX_FAR_CHUNK = 1 << 16,
+    ETH_HPP_UCX_FAR_PART = 1 << 13,
     ETH_HPP_UCX_ADD_BLOCK = 1024 /* floats that stay in the nearest cache while added */
 };
 
@@ -109,7 +111,7 @@ static inline void eth_hpp_ucx_add(float *restrict total, const float *restrict 
 bool eth_hpp_ucx_near_summed(struct eth_hpp_ucx_sum *sum, size_t chunk);
 /* The chunk has been exchanged by this member. */
 void eth_hpp_ucx_near_exchanged(struct eth_hpp_ucx_sum *sum, size_t chunk);
-/* Does what can be done; false if that was nothing. */
+/* One thing of one chunk, the one that others wait for first; false where nothing can be done. */
 bool eth_hpp_ucx_near_advance(struct eth_hpp_ucx_sum *sum);
 
 /* ---- between machines (ucx_far_sum.c) ---- */
