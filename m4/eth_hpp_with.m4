@@ -81,9 +81,25 @@ AC_DEFUN([ETH_HPP_WITH_CUDA], [
         AC_PATH_PROG([NVCC], [nvcc], [], [$eth_hpp_cuda_path])
         AS_IF([test -n "$NVCC"], [have_cuda=yes])
     ])
+    AC_ARG_VAR([CUDA_ARCHITECTURES], [compute capabilities to compile for, such as "75 80 90" (default: all that nvcc offers)])
+    AS_IF([test $have_cuda = yes && test -z "$CUDA_ARCHITECTURES"],
+        [CUDA_ARCHITECTURES=`"$NVCC" --list-gpu-arch | sed -n 's/^compute_//p' | awk '$1 >= 70' | sort -un | tr '\n' ' '`])
     AM_CONDITIONAL([HAVE_CUDA], [test $have_cuda = yes])
     ETH_HPP_RESULT([cuda], [the CUDA toolkit], [no GPU module])
-    AS_IF([test $have_cuda = yes], [summary_cuda="found, but this version has no GPU module yet"])
+    AS_IF([test $have_cuda = yes], [summary_cuda="found, but this version has no GPU module yet, only its kernels"])
+])
+
+# A C++ compiler is needed only to run the GPU module's kernels without a GPU.
+AC_DEFUN([ETH_HPP_CHECK_CXX], [
+    AC_LANG_PUSH([C++])
+    AC_MSG_CHECKING([for a C++17 compiler])
+    eth_hpp_cxxflags=$CXXFLAGS
+    CXXFLAGS="$CXXFLAGS -std=c++17"
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([#include <functional>], [std::function<void()> f;])], [have_cxx=yes], [have_cxx=no])
+    CXXFLAGS=$eth_hpp_cxxflags
+    AC_MSG_RESULT([$have_cxx])
+    AC_LANG_POP([C++])
+    AM_CONDITIONAL([HAVE_CXX], [test $have_cxx = yes])
 ])
 
 # oneDNN has no pkg-config file. The kernels also set how many threads the OpenMP runtime gives it.

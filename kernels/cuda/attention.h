@@ -1,0 +1,122 @@
+/*
+ * What attention's forward and backward share. A block works on some rows (queries, or keys in one
+ * of backward's kernels) of one head of one sample, kept in shared memory, and lets tiles of WARP
+ * rows of the other kind stream through. A warp owns a few of the block's rows; its lanes are the
+ * streamed rows while scores are made, and places within the head while products are summed up.
+ */
+#ifndef ETH_HPP_KERNELS_CUDA_ATTENTION_H
+#define ETH_HPP_KERNELS_CUDA_ATTENTION_H
+
+#include "kernels/cuda/dropout.h"
+
+namespace eth_hpp {
+
+constexpr int ATTENTION_WARPS = 4, ATTENTION_THREADS = ATTENTION_WARPS * WARP;
+
+/* A head's size, rounded up to SIZE (64 or 128), decides how many rows fit into the 48 KiB of
+ * shared memory that every device has. */
+template <int SIZE> struct tiles {
+    static constexpr int ROWS = 2048 / SIZE;           /* of a block */
+    static constexpr int OWN = ROWS / ATTENTION_WARPS; /* of a warp */
+    static constexpr int PLACES = SIZE / WARP;         /* of a lane */
+    static constexpr int PITCH = SIZE + 1;             /* so that lanes read different banks */
+};
+
+/* One head of one sample, by block index. */
+struct head_place {
+    size_t sequence, size;            /* rows, and values of a row */
+    size_t qkv_stride, output_stride; /* from a row to the next one */
+    float scale;
+    dropping drop;
+};
+
+inline head_place head_place_of(const struct eth_hpp_attention *shape)
+{
+    const size_t width = shape->heads * shape->head_size;
+    head_place p;
+    p.sequence = shape->sequence;
+    p.size = shape->head_size;
+    p.qkv_stride = 3 * width;
+    p.output_stride = width;
+    p.scale = (float)(1 / sqrt((double)shape->head_size));
+    p.drop = dropping_of(shape->dropout);
+    return p;
+}
+
+/* Heads are blockIdx.y, samples blockIdx.z. */
+__device__ __forceinline__ size_t in_qkv(const head_place &p)
+{
+    return blockIdx.z * p.sequence * p.qkv_stride + blockIdx.y * p.size;
+}
+__device__ __forceinline__ size_t in_output(const head_place &p)
+{
+    return blockIdx.z * p.sequence * p.output_stride + blockIdx.y * p.size;
+}
+__device__ __forceinline__ size_t in_rows(const head_place &p)
+{
+    return (blockIdx.z * gridDim.y + blockIdx.y) * p.sequence;
+}
+
+/* Loads up to `rows` rows from `first` on; what lies beyond the sequence or the head is 0. */
+template <typename T, int SIZE>
+__device__ void load_rows(const head_place &p, int rows, size_t first, const T *from, size_t stride,
+                          float (*to)[SIZE + 1])
+{
+    for (int i = threadIdx.x; i < rows * SIZE; i += ATTENTION_THREADS) {
+        const size_t row = first + i / SIZE, place = i % SIZE;
+        to[i / SIZE][place] =
+            row < p.sequence && place < p.size ? to_float(from[row * stride + place]) : 0;
+    }
+}
+
+/* The products of a warp's own rows with the lane's streamed row. */
+template <int SIZE>
+__device__ __forceinline__ void dots(const float (*rows)[SIZE + 1], const float *streamed,
+                                     float *products)
+{
+#pragma unroll
+    for (int own = 0; own < tiles<SIZE>::OWN; own++)
+        products[own] = 0;
+#pragma unroll 8
+    for (int i = 0; i < SIZE; i++) {
+        const float x = streamed[i];
+#pragma unroll
+        for (int own = 0; own < tiles<SIZE>::OWN; own++)
+            products[own] = fmaf(rows[own][i], x, products[own]);
+    }
+}
+
+/* sums += weights x streamed rows, for each of a warp's own rows: a lane has its places of them. */
+template <int SIZE>
+__device__ __forceinline__ void add_weighted(const float (*weights)[WARP],
+                                             const float (*stream)[SIZE + 1], int lane,
+                                             float (*sums)[tiles<SIZE>::PLACES])
+{
+#pragma unroll 4
+    for (int row = 0; row < WARP; row++)
+#pragma unroll
+        for (int i = 0; i < tiles<SIZE>::PLACES; i++) {
+            const float x = stream[row][lane + i * WARP];
+#pragma unroll
+            for (int own = 0; own < tiles<SIZE>::OWN; own++)
+                sums[own][i] = fmaf(weights[own][row], x, sums[own][i]);
+        }
+}
+
+/* What dropout multiplies a probability by: rows of keys count as whole spans. */
+__device__ __forceinline__ float attention_drop(const head_place &p, size_t query, size_t key)
+{
+    const uint64_t pitch = (p.sequence + SPAN - 1) / SPAN * SPAN;
+    return drop_factor(p.drop, blockIdx.z, (blockIdx.y * p.sequence + query) * pitch + key);
+}
+
+void attention_backward(void *at, const struct eth_hpp_attention *shape,
+                        const void *output_gradient, const void *qkv, const void *output,
+                        const void *log_sum, void *qkv_gradient, void *scratch);
+
+/* Heads larger than this have no kernel. */
+constexpr size_t ATTENTION_MOST = 128;
+
+} // namespace eth_hpp
+
+#endif

@@ -1,0 +1,43 @@
+# The GPU module's kernels on the host, without a toolkit, and the program that checks kernels.
+device_check = \
+	tests/device/check.c tests/device/check.h \
+	tests/device/check_all.c \
+	tests/device/check_kernels.c \
+	tests/device/values.c tests/device/values.h
+emulated_headers = \
+	tests/emulation/cuda/include/cublasLt.h \
+	tests/emulation/cuda/include/cuda_bf16.h \
+	tests/emulation/cuda/include/cuda_fp16.h \
+	tests/emulation/cuda/include/cuda_runtime.h \
+	tests/emulation/cuda/simt.h
+EXTRA_DIST += $(emulated_headers)
+
+if HAVE_CXX
+if HAVE_ONEDNN
+emulated_cppflags = -I$(srcdir)/tests/emulation/cuda/include $(AM_CPPFLAGS)
+emulated_cxxflags = -std=c++17 $(WARN_CXXFLAGS) -Wno-unknown-pragmas -ffp-contract=off
+check_LTLIBRARIES += libcuda_emulated.la
+libcuda_emulated_la_SOURCES = $(cuda_kernels) \
+	tests/emulation/cuda/cublaslt.cc \
+	tests/emulation/cuda/runtime.cc \
+	tests/emulation/cuda/simt.cc
+libcuda_emulated_la_CPPFLAGS = $(emulated_cppflags)
+libcuda_emulated_la_CXXFLAGS = $(emulated_cxxflags)
+
+.cu.lo:
+	$(AM_V_CXX)$(LIBTOOL) $(AM_V_lt) --tag=CXX --mode=compile $(CXX) $(DEFS) -I. \
+		$(emulated_cppflags) $(CPPFLAGS) $(emulated_cxxflags) $(CXXFLAGS) -x c++ -c -o $@ $<
+$(libcuda_emulated_la_OBJECTS): $(cuda_headers) $(emulated_headers)
+
+check_PROGRAMS += tests/device/check_kernels_emulated
+tests_device_check_kernels_emulated_SOURCES = $(device_check)
+# Not there: it makes Automake link as C++.
+nodist_EXTRA_tests_device_check_kernels_emulated_SOURCES = tests/device/none.cc
+tests_device_check_kernels_emulated_LDADD = libcuda_emulated.la libkernels64.la libkernels.la \
+	libbase.la
+else
+EXTRA_DIST += $(device_check)
+endif
+else
+EXTRA_DIST += $(device_check)
+endif

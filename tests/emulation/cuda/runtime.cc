@@ -1,0 +1,268 @@
+/* EMULATED: streams, events and memory (see include/cuda_runtime.h). */
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/emulation/cuda/simt.h"
+
+struct eth_hpp_emulated_stream {
+    std::deque<std::function<void()>> work;
+    uint64_t issued = 0, done = 0; /* pieces of work */
+};
+
+struct eth_hpp_emulated_event {
+    cudaStream_t stream = nullptr; /* the one it was recorded on last */
+    uint64_t after = 0;            /* how much of that stream's work it stands behind */
+};
+
+namespace {
+
+/* Every allocation; its memory can be touched while a stream's work runs only. */
+std::map<char *, size_t> allocations;
+int working;
+
+size_t in_pages(size_t size)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (size / page + 1) * page;
+}
+
+void protect_all(int protection)
+{
+    for (const auto &one : allocations)
+        if (mprotect(one.first, in_pages(one.second), protection) != 0) {
+            perror("emulated: mprotect");
+            abort();
+        }
+}
+
+[[noreturn]] void refuse(const char *why)
+{
+    fprintf(stderr, "emulated: %s\n", why);
+    abort();
+}
+
+bool is_device(const void *memory, size_t size)
+{
+    auto next = allocations.upper_bound((char *)memory);
+    if (next == allocations.begin())
+        return false;
+    --next;
+    return (char *)memory + size <= next->first + next->second;
+}
+
+/* Works off the stream until `until` pieces are done. A piece may itself wait for another stream.
+ */
+void work_off(cudaStream_t stream, uint64_t until)
+{
+    if (stream == nullptr)
+        refuse("work on the default stream, which waits for all others");
+    if (stream->done >= until)
+        return;
+    if (working++ == 0)
+        protect_all(PROT_READ | PROT_WRITE);
+    while (stream->done < until) {
+        if (stream->work.empty())
+            refuse("streams wait for each other in a circle");
+        const std::function<void()> piece = std::move(stream->work.front());
+        stream->work.pop_front();
+        piece();
+        stream->done++;
+    }
+    if (--working == 0)
+        protect_all(PROT_NONE);
+}
+
+} // namespace
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    switch (error) {
+    case cudaSuccess:
+        return "no error";
+    case cudaErrorInvalidValue:
+        return "invalid argument";
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorInsufficientDriver:
+        return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorNoDevice:
+        return "no CUDA-capable device is detected";
+    case cudaErrorNotReady:
+        return "device not ready";
+    case cudaErrorLaunchFailure:
+        return "unspecified launch failure";
+    }
+    return "unrecognized error code";
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    return device == 0 ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
+{
+    if (device != 0)
+        return cudaErrorInvalidValue;
+    *properties = cudaDeviceProp();
+    snprintf(properties->name, sizeof(properties->name), "emulated GPU");
+    properties->major = 8;
+    properties->minor = 0;
+    properties->multiProcessorCount = 4;
+    properties->totalGlobalMem = (size_t)1 << 30;
+    return cudaSuccess;
+}
+
+/* New memory holds NaNs, whatever it is read as. */
+cudaError_t cudaMalloc(void **memory, size_t size)
+{
+    size_t used = 0;
+    for (const auto &one : allocations)
+        used += one.second;
+    cudaDeviceProp properties;
+    cudaGetDeviceProperties(&properties, 0);
+    if (size == 0 || size > properties.totalGlobalMem - used)
+        return cudaErrorMemoryAllocation;
+    void *made =
+        mmap(nullptr, in_pages(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED)
+        return cudaErrorMemoryAllocation;
+    memset(made, 0xff, size);
+    if (working == 0)
+        mprotect(made, in_pages(size), PROT_NONE);
+    allocations[(char *)made] = size;
+    *memory = made;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    if (memory == nullptr)
+        return cudaSuccess;
+    const auto found = allocations.find((char *)memory);
+    if (found == allocations.end())
+        return cudaErrorInvalidValue;
+    munmap(memory, in_pages(found->second));
+    allocations.erase(found);
+    return cudaSuccess;
+}
+
+cudaError_t eth_hpp_emulated_enqueue(cudaStream_t stream, std::function<void()> work)
+{
+    if (stream == nullptr)
+        refuse("work on the default stream, which waits for all others");
+    stream->work.push_back(std::move(work));
+    stream->issued++;
+    return cudaSuccess;
+}
+
+cudaError_t eth_hpp_emulated_launch(const cudaLaunchConfig_t *config, std::function<void()> thread)
+{
+    const dim3 grid = config->gridDim, block = config->blockDim;
+    return eth_hpp_emulated_enqueue(config->stream, [grid, block, thread = std::move(thread)] {
+        eth_hpp_simt_run(grid, block, thread);
+    });
+}
+
+/* Host memory is pageable: what comes from it is taken at once, what goes to it is waited for. */
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    if (is_device(to, size) != (kind != cudaMemcpyDeviceToHost) ||
+        is_device(from, size) != (kind != cudaMemcpyHostToDevice))
+        return cudaErrorInvalidValue;
+    if (kind == cudaMemcpyHostToDevice) {
+        const std::vector<char> staged((const char *)from, (const char *)from + size);
+        return eth_hpp_emulated_enqueue(stream, [=] { memcpy(to, staged.data(), size); });
+    }
+    const cudaError_t error = eth_hpp_emulated_enqueue(stream, [=] { memcpy(to, from, size); });
+    if (error == cudaSuccess && kind == cudaMemcpyDeviceToHost)
+        work_off(stream, stream->issued);
+    return error;
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t size, cudaStream_t stream)
+{
+    if (!is_device(memory, size))
+        return cudaErrorInvalidValue;
+    return eth_hpp_emulated_enqueue(stream, [=] { memset(memory, value, size); });
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    if (flags != cudaStreamNonBlocking)
+        return cudaErrorInvalidValue;
+    *stream = new eth_hpp_emulated_stream();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    work_off(stream, stream->issued);
+    delete stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    work_off(stream, stream->issued);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    const cudaStream_t other = event->stream;
+    const uint64_t after = event->after;
+    if (other == nullptr || other == stream)
+        return cudaSuccess;
+    return eth_hpp_emulated_enqueue(stream, [=] { work_off(other, after); });
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    if (flags != cudaEventDisableTiming)
+        return cudaErrorInvalidValue;
+    *event = new eth_hpp_emulated_event();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    event->stream = stream;
+    event->after = stream->issued;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    if (event->stream != nullptr)
+        work_off(event->stream, event->after);
+    return cudaSuccess;
+}
+
+/* A device works on by itself: each question finds one more piece of work done. */
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    if (event->stream == nullptr || event->stream->done >= event->after)
+        return cudaSuccess;
+    work_off(event->stream, event->stream->done + 1);
+    return event->stream->done >= event->after ? cudaSuccess : cudaErrorNotReady;
+}

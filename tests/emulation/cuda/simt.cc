@@ -1,0 +1,219 @@
+#include "tests/emulation/cuda/simt.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include <ucontext.h>
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+namespace {
+
+constexpr size_t STACK_BYTES = 128 << 10;
+constexpr unsigned WARP = 32, MOST_THREADS = 1024;
+
+/* How often all threads that take part have met here, and how many have come for the next time. */
+struct meeting {
+    uint64_t held = 0;
+    unsigned arrived = 0;
+};
+
+struct warp {
+    meeting lanes;
+    /* What lanes hand over, of two meetings: a lane may come to the next one before another has
+     * read what this one brought. */
+    uint64_t handed[2][WARP];
+};
+
+/* A stack that runs threads of a block, one at a time until each is done. */
+struct fiber {
+    ucontext_t context;
+    std::unique_ptr<char[]> stack;
+    unsigned thread = 0;
+    const meeting *waits_for = nullptr;
+    uint64_t seen = 0;
+    bool idle = true;
+};
+
+struct machine {
+    ucontext_t scheduler;
+    std::vector<std::unique_ptr<fiber>> fibers;
+    fiber *running = nullptr;
+    const std::function<void()> *thread = nullptr;
+    unsigned threads = 0, started = 0;
+    bool reversed = false;
+    meeting block;
+    warp warps[MOST_THREADS / WARP];
+} m;
+
+[[noreturn]] void refuse(const char *why)
+{
+    fprintf(stderr, "emulated: block (%u, %u, %u), thread %u: %s\n", blockIdx.x, blockIdx.y,
+            blockIdx.z, m.running == nullptr ? 0 : m.running->thread, why);
+    abort();
+}
+
+void place(unsigned thread)
+{
+    threadIdx.x = thread % blockDim.x;
+    threadIdx.y = thread / blockDim.x % blockDim.y;
+    threadIdx.z = thread / (blockDim.x * blockDim.y);
+}
+
+/* What every fiber does: takes threads that nobody has started, as long as there are any. */
+void take_threads()
+{
+    for (;;) {
+        fiber *self = m.running;
+        while (m.started < m.threads) {
+            const unsigned next = m.started++;
+            self->thread = m.reversed ? m.threads - 1 - next : next;
+            place(self->thread);
+            (*m.thread)();
+        }
+        self->idle = true;
+        swapcontext(&self->context, &m.scheduler);
+    }
+}
+
+void resume(fiber *f)
+{
+    m.running = f;
+    place(f->thread);
+    swapcontext(&m.scheduler, &f->context);
+    m.running = nullptr;
+}
+
+fiber *idle_fiber(size_t from)
+{
+    for (size_t i = from; i < m.fibers.size(); i++)
+        if (m.fibers[i]->idle)
+            return m.fibers[i].get();
+    m.fibers.push_back(std::make_unique<fiber>());
+    fiber *f = m.fibers.back().get();
+    f->stack = std::make_unique<char[]>(STACK_BYTES);
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = f->stack.get();
+    f->context.uc_stack.ss_size = STACK_BYTES;
+    f->context.uc_link = nullptr;
+    makecontext(&f->context, take_threads, 0);
+    return f;
+}
+
+/* Lets every thread that waits for nothing any more go on; false where there was none. */
+bool resume_ready()
+{
+    bool moved = false;
+    for (size_t i = 0; i < m.fibers.size(); i++) {
+        fiber *f = m.fibers[i].get();
+        if (f->idle || f->waits_for->held == f->seen)
+            continue;
+        moved = true;
+        resume(f);
+    }
+    return moved;
+}
+
+bool all_idle()
+{
+    for (const auto &f : m.fibers)
+        if (!f->idle)
+            return false;
+    return true;
+}
+
+void run_block()
+{
+    m.started = 0;
+    m.block = meeting();
+    for (warp &w : m.warps)
+        w.lanes = meeting();
+    for (size_t used = 0; m.started < m.threads; used++) {
+        fiber *f = idle_fiber(used);
+        f->idle = false;
+        resume(f);
+    }
+    while (resume_ready()) {
+    }
+    if (!all_idle())
+        refuse("a barrier or a shuffle waits for threads that never come to it");
+}
+
+/* The calling thread waits until `all` threads have come. */
+void meet(meeting *at, unsigned all)
+{
+    if (++at->arrived == all) {
+        at->arrived = 0;
+        at->held++;
+        return;
+    }
+    fiber *self = m.running;
+    self->waits_for = at;
+    self->seen = at->held;
+    swapcontext(&self->context, &m.scheduler);
+}
+
+unsigned lanes_of(unsigned warp)
+{
+    const unsigned left = m.threads - warp * WARP;
+    return left < WARP ? left : WARP;
+}
+
+warp *warp_of_caller(unsigned mask)
+{
+    const unsigned lanes = lanes_of(m.running->thread / WARP);
+    const unsigned all = lanes == WARP ? 0xffffffffu : (1u << lanes) - 1;
+    if ((mask & all) != all)
+        refuse("a shuffle or __syncwarp of some lanes only: not emulated");
+    return &m.warps[m.running->thread / WARP];
+}
+
+} // namespace
+
+void eth_hpp_simt_run(dim3 grid, dim3 block, const std::function<void()> &thread)
+{
+    gridDim = grid;
+    blockDim = block;
+    m.threads = block.x * block.y * block.z;
+    if (m.threads == 0 || m.threads > MOST_THREADS || grid.y > 65535 || grid.z > 65535 ||
+        grid.x == 0 || grid.y == 0 || grid.z == 0)
+        refuse("no GPU takes a grid or a block of that size");
+    m.thread = &thread;
+    for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
+        for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
+            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) {
+                m.reversed = (blockIdx.x + blockIdx.y + blockIdx.z) % 2 == 1;
+                run_block();
+            }
+}
+
+void __syncthreads(void)
+{
+    meet(&m.block, m.threads);
+}
+
+void __syncwarp(unsigned mask)
+{
+    warp *w = warp_of_caller(mask);
+    meet(&w->lanes, lanes_of(m.running->thread / WARP));
+}
+
+int eth_hpp_emulated_lane(void)
+{
+    return (int)(m.running->thread % WARP);
+}
+
+uint64_t eth_hpp_emulated_shuffle(unsigned mask, uint64_t bits, int source)
+{
+    warp *w = warp_of_caller(mask);
+    const unsigned lanes = lanes_of(m.running->thread / WARP);
+    if ((unsigned)source >= lanes)
+        refuse("a shuffle reads a lane that does not exist");
+    uint64_t *handed = w->handed[w->lanes.held % 2];
+    handed[m.running->thread % WARP] = bits;
+    meet(&w->lanes, lanes);
+    return handed[source];
+}
