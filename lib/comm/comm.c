@@ -81,6 +81,15 @@ enum eth_hpp_status eth_hpp_comm_recv(struct eth_hpp_comm *comm, void *data, siz
     return comm->ops->recv(comm->state, data, size, peer, tag, request, err);
 }
 
+enum eth_hpp_status eth_hpp_comm_share_memory(struct eth_hpp_comm *comm, size_t bytes,
+                                              void **memory, struct eth_hpp_error *err)
+{
+    if (comm->ops->share == NULL)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED, "the transport %s shares no memory",
+                                 comm->ops->name);
+    return comm->ops->share(comm->state, bytes, memory, err);
+}
+
 enum eth_hpp_status eth_hpp_comm_group_open(struct eth_hpp_comm *comm, const int *ranks, int count,
                                             uint32_t id, struct eth_hpp_group **group,
                                             struct eth_hpp_error *err)

@@ -29,6 +29,8 @@ struct eth_hpp_comm_ops {
                                 struct eth_hpp_request **request, struct eth_hpp_error *err);
     enum eth_hpp_status (*recv)(void *state, void *data, size_t size, int peer, uint32_t tag,
                                 struct eth_hpp_request **request, struct eth_hpp_error *err);
+    enum eth_hpp_status (*share)(void *state, size_t bytes, void **memory,
+                                 struct eth_hpp_error *err); /* NULL: it cannot */
     enum eth_hpp_status (*group_open)(void *state, const int *ranks, int count, uint32_t id,
                                       void **group, struct eth_hpp_error *err);
     enum eth_hpp_status (*group_sum)(void *group, float *data, size_t count,
@@ -81,6 +83,12 @@ enum eth_hpp_status eth_hpp_comm_send(struct eth_hpp_comm *comm, const void *dat
 enum eth_hpp_status eth_hpp_comm_recv(struct eth_hpp_comm *comm, void *data, size_t size, int peer,
                                       uint32_t tag, struct eth_hpp_request **request,
                                       struct eth_hpp_error *err);
+
+/* Zeroed memory in which other ranks may read and write while they sum it with this one: sums of
+ * what lies in it, on all members, are faster. Once, before the groups that sum it are opened. It
+ * belongs to the comm and goes with it. Errors: UNSUPPORTED, and then any memory will do. */
+enum eth_hpp_status eth_hpp_comm_share_memory(struct eth_hpp_comm *comm, size_t bytes,
+                                              void **memory, struct eth_hpp_error *err);
 
 /* A group of ranks (ascending, this one among them) that sums together. All members open their
  * groups in one global order with the same id, which no other group of these ranks has. It belongs

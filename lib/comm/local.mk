@@ -8,6 +8,7 @@ libcomm_la_LIBADD = $(UCX_LIBS)
 if HAVE_UCX
 libcomm_la_SOURCES += \
 	lib/comm/ucx/ucx.c lib/comm/ucx/ucx.h \
+	lib/comm/ucx/ucx_direct_sum.c \
 	lib/comm/ucx/ucx_failure.c \
 	lib/comm/ucx/ucx_group.c \
 	lib/comm/ucx/ucx_message.c \

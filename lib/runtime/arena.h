@@ -18,6 +18,9 @@ struct eth_hpp_arena {
 enum eth_hpp_status eth_hpp_arena_allocate(struct eth_hpp_arena *arena, size_t bytes,
                                            const char *what, void **memory,
                                            struct eth_hpp_error *err);
+/* Counts memory that belongs to somebody else. Errors: as above. */
+enum eth_hpp_status eth_hpp_arena_count(struct eth_hpp_arena *arena, size_t bytes, const char *what,
+                                        struct eth_hpp_error *err);
 void eth_hpp_arena_free(struct eth_hpp_arena *arena);
 
 #endif

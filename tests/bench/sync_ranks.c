@@ -265,9 +265,8 @@ int main(int argc, char **argv)
     for (int i = 2; i < argc; i++)
         if (LAYERS * strtoull(argv[i], NULL, 10) > bytes)
             bytes = LAYERS * strtoull(argv[i], NULL, 10);
-    float *data = malloc(bytes);
-    if (data == NULL)
-        MPI_Abort(MPI_COMM_WORLD, 1);
+    void *data; /* where gradients lie, too */
+    check(eth_hpp_comm_share_memory(comm, bytes, &data, &err), &err);
     memset(data, 0, bytes);
     open_team(&all, 0xff, 1);
     for (int g = 0; g < GROUPS; g++)
@@ -283,7 +282,6 @@ int main(int argc, char **argv)
     }
     eth_hpp_comm_close(comm);
     eth_hpp_bootstrap_close(bootstrap);
-    free(data);
     MPI_Finalize();
     return 0;
 }

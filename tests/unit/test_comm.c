@@ -117,17 +117,17 @@ struct sum_case {
     int ranks[RANKS_MAX], count;
     size_t elements;
     int machines[RANKS_MAX]; /* of all ranks; 0: this one */
+    int sharers;             /* so many ranks, from 0 on, share the memory of the data */
 };
 
 /* A reduce-scatter leaves the whole sum's bits in each member's share, and an all-gather brings all
  * shares to all, whatever was in the rest. */
 static void check_halves(struct eth_hpp_comm *comm, struct eth_hpp_group *group,
-                         const struct sum_case *c, int rank, const float *whole)
+                         const struct sum_case *c, int rank, const float *whole, float *data)
 {
     struct eth_hpp_request *request;
     const size_t n = c->elements;
     int position = 0;
-    float *data = malloc(sizeof(float) * (n + 1));
     while (c->ranks[position] != rank)
         position++;
     const size_t begin = eth_hpp_comm_share(n, c->count, position);
@@ -145,7 +145,6 @@ static void check_halves(struct eth_hpp_comm *comm, struct eth_hpp_group *group,
                ETH_HPP_OK);
     finish(comm, request);
     RANK_CHECK(memcmp(data, whole, sizeof(float) * n) == 0);
-    free(data);
 }
 
 /* Sums among the members; then the bits are compared through a MAX of both halves of a checksum and
@@ -162,7 +161,13 @@ static int sum(struct eth_hpp_bootstrap *bootstrap, void *user)
     if (member) {
         struct eth_hpp_group *group;
         struct eth_hpp_request *request;
-        float *data = malloc(sizeof(float) * (c->elements + 1));
+        float *private = malloc(sizeof(float) * 2 * (c->elements + 1)), *data = private;
+        void *shared;
+        if (rank < c->sharers) {
+            RANK_CHECK(eth_hpp_comm_share_memory(comm, sizeof(float) * 2 * (c->elements + 1),
+                                                 &shared, NULL) == ETH_HPP_OK);
+            data = shared;
+        }
         for (size_t i = 0; i < c->elements; i++)
             data[i] = addend(i, rank);
         RANK_CHECK(eth_hpp_comm_group_open(comm, c->ranks, c->count, 9, &group, NULL) ==
@@ -187,8 +192,9 @@ static int sum(struct eth_hpp_bootstrap *bootstrap, void *user)
                                              NULL) == ETH_HPP_OK);
         finish(comm, request);
         RANK_CHECK(halves[0] == -halves[2] && halves[1] == -halves[3], "the bits differ");
-        check_halves(comm, group, c, rank, data);
-        free(data);
+        check_halves(comm, group, c, rank, data, data + c->elements + 1);
+        check_halves(comm, group, c, rank, data, private); /* of what is not shared */
+        free(private);
     }
     eth_hpp_comm_close(comm);
     eth_hpp_bootstrap_close(bootstrap);
@@ -205,6 +211,9 @@ static void sums_have_the_same_bits_on_all_members(void **state)
         {.ranks = {1}, .count = 1, .elements = 10},
         {.ranks = {0, 2, 3}, .count = 3, .elements = 1000003},
         {.ranks = {0, 1, 2, 3, 4}, .count = 5, .elements = 333333},
+        {.ranks = {0, 1, 2}, .count = 3, .elements = 2, .sharers = 3},
+        {.ranks = {0, 1, 2, 3, 4}, .count = 5, .elements = 333333, .sharers = 5},
+        {.ranks = {0, 2, 3}, .count = 3, .elements = 100003, .sharers = 3}, /* one shares none */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         expect_success(cases[i].count == 5 ? 5 : 4, sum, &cases[i]);

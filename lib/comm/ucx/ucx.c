@@ -29,6 +29,8 @@ static void ucx_free(struct eth_hpp_ucx *ucx)
     eth_hpp_ucx_peers_free(ucx);
     if (ucx->context != NULL)
         ucp_cleanup(ucx->context);
+    if (ucx->shared >= 0)
+        close(ucx->shared);
     if (ucx->epoll >= 0)
         close(ucx->epoll);
     if (ucx->wake >= 0)
@@ -72,6 +74,7 @@ static const struct eth_hpp_comm_ops ucx_ops = {
     .name = "ucx",
     .send = eth_hpp_ucx_transfer_send,
     .recv = eth_hpp_ucx_transfer_recv,
+    .share = eth_hpp_ucx_share,
     .group_open = eth_hpp_ucx_group_open,
     .group_sum = eth_hpp_ucx_group_sum,
     .group_reduce = eth_hpp_ucx_group_reduce,
@@ -179,7 +182,7 @@ enum eth_hpp_status eth_hpp_comm_ucx_open(struct eth_hpp_bootstrap *bootstrap, d
         return eth_hpp_error_memory(err, "the transport");
     ucx->rank = place->rank;
     ucx->size = place->size;
-    ucx->epoll = ucx->wake = ucx->bell[0] = ucx->bell[1] = -1;
+    ucx->shared = ucx->epoll = ucx->wake = ucx->bell[0] = ucx->bell[1] = -1;
     ucx->timeout_s = timeout_s;
     pthread_mutex_init(&ucx->mutex, NULL);
     pthread_mutex_init(&ucx->drive, NULL);

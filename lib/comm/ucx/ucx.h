@@ -74,6 +74,8 @@ struct eth_hpp_ucx_peer {
     int pid, pid_descriptor; /* of a near process, to notice its end at once; or -1 */
     int bell;                /* a pipe that wakes a near process; or -1 */
     bool ended;              /* that process has */
+    void *shared;            /* what a near process, or this one, shares for sums, or NULL */
+    size_t shared_bytes;
 };
 
 /* Publishes this rank's address, fills ucx->peers. */
@@ -134,6 +136,7 @@ struct eth_hpp_ucx_group {
     int *machine_start;          /* [machines + 1] in the order */
     int machines, machine, seat; /* this rank's machine, and its place there */
     int slots;
+    size_t sums;          /* begun so far, where members reach each other's data */
     size_t chunk, chunks; /* floats of a chunk; chunks of all sums up to the running one */
     struct eth_hpp_ucx_piece *pieces; /* [count] of the chunk that was looked at last */
     struct eth_hpp_ucx_group *here;   /* of the members on this machine, to open their memory */
@@ -169,6 +172,12 @@ enum eth_hpp_status eth_hpp_ucx_group_reduce(void *group, double *values, int co
 
 /* ---- sums (ucx_sum.c, ucx_near.c) ---- */
 
+/* Memory of this rank that the others on this machine reach (ucx_direct_sum.c). */
+enum eth_hpp_status eth_hpp_ucx_share(void *state, size_t bytes, void **memory,
+                                      struct eth_hpp_error *err);
+/* What a near peer shares, by its descriptor there; false where it cannot be reached. */
+bool eth_hpp_ucx_share_map(struct eth_hpp_ucx_peer *peer, int descriptor, size_t bytes);
+void eth_hpp_ucx_share_free(struct eth_hpp_ucx_peer *peer);
 /* Makes the memory that members on one machine share, for groups of several on one. Collective. */
 enum eth_hpp_status eth_hpp_ucx_near_open(struct eth_hpp_ucx_group *group,
                                           struct eth_hpp_error *err);
@@ -239,6 +248,7 @@ struct eth_hpp_ucx {
     atomic_bool failing; /* the program's thread ends the process */
     atomic_bool closing; /* this rank waits for nothing but the common close */
 
+    int shared;      /* descriptor of what this rank shares for sums, or -1 */
     int epoll, wake; /* descriptors */
     int bell[2];     /* a pipe: near processes write a byte to wake this one */
     double timeout_s;

@@ -22,7 +22,7 @@ static size_t shared_bytes(const struct eth_hpp_ucx_group *group)
 }
 
 /* The end of every member is noticed, and every member can be woken. */
-static bool reaches_all(const struct eth_hpp_ucx_group *group)
+static bool wakes_all(const struct eth_hpp_ucx_group *group)
 {
     for (int seat = 0; seat < eth_hpp_ucx_members_here(group); seat++) {
         const int rank = eth_hpp_ucx_member(group, group->machine, seat);
@@ -85,6 +85,27 @@ static enum eth_hpp_status largest(struct eth_hpp_ucx_group *group, double *valu
     return status;
 }
 
+enum { REACH_MOST = (ETH_HPP_REDUCE_MAX_VALUES - 1) / 2 };
+
+/* Its part of values[2 x members], of which the largest are taken: descriptors, then bytes. */
+static void offer(const struct eth_hpp_ucx_group *group, double *values)
+{
+    const struct eth_hpp_ucx *ucx = group->ucx;
+    for (int i = 0; i < 2 * group->count; i++)
+        values[i] = -1;
+    values[group->seat] = ucx->shared;
+    values[group->count + group->seat] = (double)ucx->peers[ucx->rank].shared_bytes;
+}
+
+static bool reach_all(const struct eth_hpp_ucx_group *group, const double *values)
+{
+    for (int seat = 0; seat < group->count; seat++)
+        if (!eth_hpp_ucx_share_map(&group->ucx->peers[group->ranks[seat]], (int)values[seat],
+                                   (size_t)values[group->count + seat]))
+            return false;
+    return true;
+}
+
 /* Maps what the first member here has made; *descriptor keeps it alive until all have it. */
 static enum eth_hpp_status share_memory(struct eth_hpp_ucx_group *group, int *descriptor,
                                         struct eth_hpp_error *err)
@@ -99,13 +120,19 @@ static enum eth_hpp_status share_memory(struct eth_hpp_ucx_group *group, int *de
     if (status != ETH_HPP_OK)
         return status;
     *descriptor = group->seat == 0 ? open_memory(group, -1) : -1;
-    double first_descriptor = *descriptor;
+    /* Of the memory; then of what each member shares, and how much that is. */
+    double values[1 + 2 * REACH_MOST] = {*descriptor};
+    const bool reach = group->machines == 1 && members <= REACH_MOST;
+    if (reach)
+        offer(group, values + 1);
     if (members > 1)
-        status = largest(group->here, &first_descriptor, 1, err);
+        status = largest(group->here, values, reach ? 1 + 2 * members : 1, err);
     if (status == ETH_HPP_OK && group->seat > 0)
-        *descriptor = open_memory(group, (int)first_descriptor);
+        *descriptor = open_memory(group, (int)values[0]);
     if (status == ETH_HPP_OK)
         group->near = map(group, *descriptor);
+    if (group->near != NULL)
+        group->near->reaches = reach && reach_all(group, values + 1);
     return status;
 }
 
@@ -116,13 +143,16 @@ enum eth_hpp_status eth_hpp_ucx_near_open(struct eth_hpp_ucx_group *group,
     if (group->machines == group->count)
         return ETH_HPP_OK;
     enum eth_hpp_status status = share_memory(group, &descriptor, err);
-    double failed = group->near == NULL || !reaches_all(group);
+    const bool failed = group->near == NULL || !wakes_all(group);
+    double worst[] = {failed, failed || !group->near->reaches};
     if (status == ETH_HPP_OK)
-        status = largest(group, &failed, 1, err); /* after it the memory lives by its maps */
+        status = largest(group, worst, 2, err); /* after it the memory lives by its maps */
     if (descriptor >= 0)
         close(descriptor);
-    if (status != ETH_HPP_OK || failed != 0)
+    if (status != ETH_HPP_OK || worst[0] != 0)
         eth_hpp_ucx_near_free(group);
+    else
+        group->near->reaches = worst[1] == 0;
     return status;
 }
 

@@ -38,16 +38,16 @@ static struct range own_part(const struct eth_hpp_ucx_group *group, size_t float
 
 /* ---- what others of this machine have done ---- */
 
-enum counter { FILLED, SUMMED, EXCHANGED, TAKEN };
-
-static size_t count_of(struct eth_hpp_ucx_seat *seat, enum counter counter)
+static size_t count_of(struct eth_hpp_ucx_seat *seat, enum eth_hpp_ucx_counter counter)
 {
-    atomic_size_t *counts[] = {&seat->filled, &seat->summed, &seat->exchanged, &seat->taken};
+    atomic_size_t *counts[] = {&seat->begun, &seat->filled, &seat->summed, &seat->exchanged,
+                               &seat->taken};
     return atomic_load_explicit(counts[counter], memory_order_acquire);
 }
 
 /* Has a member counted that far? Remembers who has not. */
-static bool has(struct eth_hpp_ucx_sum *sum, int seat, enum counter counter, size_t count)
+static bool has(struct eth_hpp_ucx_sum *sum, int seat, enum eth_hpp_ucx_counter counter,
+                size_t count)
 {
     const struct eth_hpp_ucx_group *group = sum->group;
     if (count_of(&group->near->seats[seat], counter) >= count)
@@ -58,7 +58,8 @@ static bool has(struct eth_hpp_ucx_sum *sum, int seat, enum counter counter, siz
     return false;
 }
 
-static bool all_have(struct eth_hpp_ucx_sum *sum, enum counter counter, size_t count)
+bool eth_hpp_ucx_near_all_have(struct eth_hpp_ucx_sum *sum, enum eth_hpp_ucx_counter counter,
+                               size_t count)
 {
     for (int seat = 0; seat < eth_hpp_ucx_members_here(sum->group); seat++)
         if (!has(sum, seat, counter, count))
@@ -80,7 +81,8 @@ static void wake_sleepers(const struct eth_hpp_ucx_group *group)
     }
 }
 
-static void count_on(const struct eth_hpp_ucx_group *group, atomic_size_t *counter, size_t count)
+void eth_hpp_ucx_near_count(const struct eth_hpp_ucx_group *group, atomic_size_t *counter,
+                            size_t count)
 {
     atomic_store_explicit(counter, count, memory_order_release);
     wake_sleepers(group);
@@ -88,13 +90,13 @@ static void count_on(const struct eth_hpp_ucx_group *group, atomic_size_t *count
 
 bool eth_hpp_ucx_near_summed(struct eth_hpp_ucx_sum *sum, size_t chunk)
 {
-    return all_have(sum, SUMMED, chunk + 1);
+    return eth_hpp_ucx_near_all_have(sum, ETH_HPP_UCX_SUMMED, chunk + 1);
 }
 
 void eth_hpp_ucx_near_exchanged(struct eth_hpp_ucx_sum *sum, size_t chunk)
 {
     const struct eth_hpp_ucx_group *group = sum->group;
-    count_on(group, &group->near->seats[group->seat].exchanged, chunk + 1);
+    eth_hpp_ucx_near_count(group, &group->near->seats[group->seat].exchanged, chunk + 1);
 }
 
 /* ---- what this member does ---- */
@@ -194,14 +196,15 @@ static void take(const struct eth_hpp_ucx_sum *sum, size_t chunk)
 static bool may_sum(struct eth_hpp_ucx_sum *sum)
 {
     const size_t slots = (size_t)sum->group->slots, chunk = sum->summed;
-    return chunk < sum->filled && all_have(sum, FILLED, chunk + 1) &&
-           (chunk < slots || all_have(sum, TAKEN, chunk + 1 - slots));
+    return chunk < sum->filled && eth_hpp_ucx_near_all_have(sum, ETH_HPP_UCX_FILLED, chunk + 1) &&
+           (chunk < slots || eth_hpp_ucx_near_all_have(sum, ETH_HPP_UCX_TAKEN, chunk + 1 - slots));
 }
 
 static bool may_fill(struct eth_hpp_ucx_sum *sum)
 {
     const size_t slots = (size_t)sum->group->slots, chunk = sum->filled;
-    return chunk < sum->end && (chunk < slots || all_have(sum, SUMMED, chunk + 1 - slots));
+    return chunk < sum->end &&
+           (chunk < slots || eth_hpp_ucx_near_all_have(sum, ETH_HPP_UCX_SUMMED, chunk + 1 - slots));
 }
 
 static bool may_take(struct eth_hpp_ucx_sum *sum)
@@ -211,9 +214,9 @@ static bool may_take(struct eth_hpp_ucx_sum *sum)
     if (chunk >= sum->summed)
         return false;
     if (group->machines == 1)
-        return all_have(sum, SUMMED, chunk + 1);
+        return eth_hpp_ucx_near_all_have(sum, ETH_HPP_UCX_SUMMED, chunk + 1);
     const int exchanger = eth_hpp_ucx_exchanger(group, group->machine, chunk);
-    if (!has(sum, exchanger, EXCHANGED, chunk + 1))
+    if (!has(sum, exchanger, ETH_HPP_UCX_EXCHANGED, chunk + 1))
         return false;
     /* What is taken may be written over, so the exchanger's messages must have left it. */
     return exchanger != group->seat ||
@@ -229,14 +232,14 @@ bool eth_hpp_ucx_near_advance(struct eth_hpp_ucx_sum *sum)
             add_part(sum, sum->summed);
         else
             offer_own_piece(sum, sum->summed);
-        count_on(group, &seat->summed, ++sum->summed);
+        eth_hpp_ucx_near_count(group, &seat->summed, ++sum->summed);
     } else if (may_fill(sum)) {
         if (sum->halves & ETH_HPP_SUM_SCATTER)
             fill(sum, sum->filled);
-        count_on(group, &seat->filled, ++sum->filled);
+        eth_hpp_ucx_near_count(group, &seat->filled, ++sum->filled);
     } else if (may_take(sum)) {
         take(sum, sum->taken);
-        count_on(group, &seat->taken, ++sum->taken);
+        eth_hpp_ucx_near_count(group, &seat->taken, ++sum->taken);
     } else {
         return false;
     }

@@ -267,6 +267,7 @@ void eth_hpp_ucx_peers_free(struct eth_hpp_ucx *ucx)
             close(ucx->peers[rank].pid_descriptor);
         if (ucx->peers[rank].bell >= 0)
             close(ucx->peers[rank].bell);
+        eth_hpp_ucx_share_free(&ucx->peers[rank]);
         free(ucx->peers[rank].address);
     }
     free(ucx->peers);

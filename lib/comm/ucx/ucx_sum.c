@@ -36,6 +36,8 @@ static void begin(struct eth_hpp_ucx_sum *sum)
         eth_hpp_ucx_far_begin(sum);
     if (group->near == NULL)
         return;
+    if (group->near->reaches)
+        eth_hpp_ucx_direct_begin(sum);
     struct eth_hpp_ucx_group **last = &group->ucx->near_running;
     while (*last != NULL)
         last = &(*last)->next_near;
@@ -51,6 +53,19 @@ static void unlink_running(struct eth_hpp_ucx_group *group)
     *at = group->next_near;
 }
 
+static bool advance_near(struct eth_hpp_ucx_sum *sum)
+{
+    switch (sum->way) {
+    case ETH_HPP_UCX_UNDECIDED:
+        return eth_hpp_ucx_direct_decide(sum);
+    case ETH_HPP_UCX_DIRECTLY:
+        return eth_hpp_ucx_direct_advance(sum);
+    case ETH_HPP_UCX_BY_SLOTS:
+        return eth_hpp_ucx_near_advance(sum);
+    }
+    return false;
+}
+
 /* One thing inside the machine, and all that can be done between machines; false if that was
  * nothing. */
 static bool advance(struct eth_hpp_ucx_sum *sum)
@@ -60,12 +75,13 @@ static bool advance(struct eth_hpp_ucx_sum *sum)
     if (!sum->started)
         begin(sum);
     if (group->near != NULL && sum->status == UCS_OK)
-        some = eth_hpp_ucx_near_advance(sum);
+        some = advance_near(sum);
     if (group->machines > 1)
         some = eth_hpp_ucx_far_advance(sum) || some;
     if (group->machines > 1 && !eth_hpp_ucx_far_is_over(sum))
         return some;
-    if (group->near != NULL && sum->taken < sum->end && sum->status == UCS_OK)
+    if (group->near != NULL && sum->status == UCS_OK &&
+        (sum->way == ETH_HPP_UCX_UNDECIDED || sum->taken < sum->end))
         return some;
     if (group->near != NULL)
         unlink_running(group);

@@ -34,7 +34,9 @@ enum {
 /* What a member tells the others of its machine: numbers of chunks, over all sums of the group. */
 struct eth_hpp_ucx_seat {
     _Alignas(64) atomic_size_t filled, summed, exchanged, taken;
-    atomic_bool asleep; /* wants its bell to be rung */
+    atomic_size_t begun; /* sums of the group */
+    size_t offset;       /* of the data of the sum begun last in what it shares, or SIZE_MAX */
+    atomic_bool asleep;  /* wants its bell to be rung */
 };
 
 struct eth_hpp_ucx_near {
@@ -43,6 +45,7 @@ struct eth_hpp_ucx_near {
     struct eth_hpp_ucx_seat *seats; /* [members] in it */
     float *addends;                 /* [members][slots][chunk] in it */
     float *sums;                    /* [slots][chunk] in it */
+    bool reaches;                   /* what all members share (ucx_direct_sum.c) */
     bool asleep;                    /* as its seat may say */
 };
 
@@ -59,6 +62,7 @@ struct eth_hpp_ucx_sum {
     size_t count;
     enum eth_hpp_sum_half halves;
     bool started;
+    enum { ETH_HPP_UCX_BY_SLOTS, ETH_HPP_UCX_UNDECIDED, ETH_HPP_UCX_DIRECTLY } way;
     size_t first, end;            /* its chunks, among all of the group */
     size_t filled, summed, taken; /* as in this member's seat */
     /* Between machines: machines send each other all of the one chunk, which saves a round. */
@@ -107,12 +111,34 @@ static inline void eth_hpp_ucx_add(float *restrict total, const float *restrict 
 
 /* ---- inside the machine (ucx_near.c, ucx_near_sum.c); group->near is not NULL ---- */
 
+enum eth_hpp_ucx_counter {
+    ETH_HPP_UCX_BEGUN,
+    ETH_HPP_UCX_FILLED,
+    ETH_HPP_UCX_SUMMED,
+    ETH_HPP_UCX_EXCHANGED,
+    ETH_HPP_UCX_TAKEN
+};
+
+/* Have all members of this machine counted that far? Remembers who has not. */
+bool eth_hpp_ucx_near_all_have(struct eth_hpp_ucx_sum *sum, enum eth_hpp_ucx_counter counter,
+                               size_t count);
+/* Tells the others that this member has counted that far. */
+void eth_hpp_ucx_near_count(const struct eth_hpp_ucx_group *group, atomic_size_t *counter,
+                            size_t count);
 /* Have all members of this machine summed their parts of the chunk? */
 bool eth_hpp_ucx_near_summed(struct eth_hpp_ucx_sum *sum, size_t chunk);
 /* The chunk has been exchanged by this member. */
 void eth_hpp_ucx_near_exchanged(struct eth_hpp_ucx_sum *sum, size_t chunk);
 /* One thing of one chunk, the one that others wait for first; false where nothing can be done. */
 bool eth_hpp_ucx_near_advance(struct eth_hpp_ucx_sum *sum);
+
+/* ---- in place, inside one machine (ucx_direct_sum.c); group->near->reaches ---- */
+
+void eth_hpp_ucx_direct_begin(struct eth_hpp_ucx_sum *sum);
+/* Sets sum->way as soon as all members have begun; false before. */
+bool eth_hpp_ucx_direct_decide(struct eth_hpp_ucx_sum *sum);
+/* Does a step; false if nothing can be done. */
+bool eth_hpp_ucx_direct_advance(struct eth_hpp_ucx_sum *sum);
 
 /* ---- between machines (ucx_far_sum.c) ---- */
 
