@@ -123,7 +123,7 @@ static enum eth_hpp_status run(struct eth_hpp_evaluator *evaluator,
                                struct eth_hpp_stage_run *runs, struct eth_hpp_error *err)
 {
     int n = pipeline->micro_batches, stages = pipeline->stage_count;
-    int settled = runs[0].in_flight + SETTLED + stages;
+    int settled = 2 * (runs[0].in_flight + stages) + SETTLED;
     double end;
     if (!evaluator->extrapolate || n <= settled)
         settled = n;
