@@ -3,16 +3,19 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const int widths[] = {1, 2, 4, 8};
-static const int counts[] = {1,  2,  3,  4,  5,  6,  8,   10,  12, 16,
-                             20, 24, 32, 48, 64, 96, 128, 256, 512};
-#define WORTH 1.2
-/* Cuts of layers that are tried of each number of pipelines over all pools, half as many where one
- * is left out, and so on; the most promising come first. */
-static const int cuts_of[] = {[ETH_HPP_EFFORT_QUICK] = 150,
-                              [ETH_HPP_EFFORT_DEFAULT] = 2000,
-                              [ETH_HPP_EFFORT_THOROUGH] = 10000};
-enum { WIDTHS = 4, COUNTS = 19, OPTIONS_KEPT = 3, MICRO_BATCH_MAX = 256 };
+#include "plan/chains.h"
+
+static const int counts[] = {1,   2,   3,   4,   5,   6,   7,   8,   9,   10,   12,   14,
+                             16,  20,  24,  28,  32,  40,  48,  56,  64,  80,   96,   112,
+                             128, 160, 192, 256, 320, 384, 512, 640, 768, 1024, 1536, 2048};
+/* What a class may take over the best to be kept. */
+static const double worth_of[] = {[ETH_HPP_EFFORT_QUICK] = 0.99,
+                                  [ETH_HPP_EFFORT_DEFAULT] = 1.03,
+                                  [ETH_HPP_EFFORT_THOROUGH] = 1.1};
+/* Shapes that chains are looked for of each set of pools, the most promising first. */
+static const int shapes_of[] = {
+    [ETH_HPP_EFFORT_QUICK] = 24, [ETH_HPP_EFFORT_DEFAULT] = 60, [ETH_HPP_EFFORT_THOROUGH] = 200};
+enum { COUNTS = sizeof(counts) / sizeof(counts[0]), MICRO_BATCH_MAX = 128 };
 
 bool eth_hpp_classes_has_degree(const struct eth_hpp_workshop *shop, int pool, int degree)
 {
@@ -73,67 +76,58 @@ double eth_hpp_classes_rate(const struct eth_hpp_workshop *shop, int pool)
     return best * p->gpus;
 }
 
-/* ---- how pools can be cut into stages ---- */
-
-/* How a pool's share of a pipeline can be cut into stages. */
-struct option {
-    int width, degree, stages;
-    double layers_per_s; /* for one micro-batch after the other */
-};
+/* ---- shapes ---- */
 
 /* Like pipelines: how many, and of which micro-batch. */
 struct shape {
-    int count; /* index in counts */
     int replicas, micro_batch;
-    struct choice {
-        int count;
-        struct option options[OPTIONS_KEPT]; /* fastest first */
-    } pools[ETH_HPP_CLASSES_POOLS];
+    double least_s; /* no chain of this shape takes less for a sample, sums not counted */
+    bool bounded;   /* memory is considered in that */
 };
 
 struct eth_hpp_class_finder {
-    int pools, shape_count;
-    struct promise {
-        int shape;
-        double least_s; /* no chain of this shape takes less for a sample */
-    } * promises;       /* [shape] scratch */
-    struct shape shapes[];
+    struct eth_hpp_workshop *shop;
+    struct eth_hpp_chains *chains;
+    int pools, gpus[ETH_HPP_CLASSES_POOLS]; /* that there are of each pool */
+    int micro_batches;
+    double (*rates)[ETH_HPP_CLASSES_POOLS]; /* [micro-batch] samples a second of a GPU; 0: none */
+    struct shape *shapes;                   /* [COUNTS x micro-batches] scratch */
 };
 
-/* Keeps the fastest options, one of each number of stages. */
-static void keep_option(struct choice *kept, struct option option)
+struct eth_hpp_class_finder *eth_hpp_class_finder_make(struct eth_hpp_workshop *shop, bool one_node)
 {
-    int at = 0;
-    while (at < kept->count && kept->options[at].stages != option.stages)
-        at++;
-    if (at == kept->count && kept->count < OPTIONS_KEPT)
-        kept->options[kept->count++].layers_per_s = 0;
-    else if (at == kept->count)
-        at--; /* the slowest gives way */
-    if (option.layers_per_s <= kept->options[at].layers_per_s)
-        return;
-    for (; at > 0 && kept->options[at - 1].layers_per_s < option.layers_per_s; at--)
-        kept->options[at] = kept->options[at - 1];
-    kept->options[at] = option;
+    struct eth_hpp_class_finder *finder = calloc(1, sizeof(*finder));
+    if (finder == NULL)
+        return NULL;
+    int pools = shop->pools.count, batch = shop->options->global_batch;
+    finder->shop = shop;
+    finder->pools = pools < ETH_HPP_CLASSES_POOLS ? pools : ETH_HPP_CLASSES_POOLS;
+    finder->micro_batches = batch < MICRO_BATCH_MAX ? batch : MICRO_BATCH_MAX;
+    size_t micro_batches = (size_t)finder->micro_batches;
+    finder->chains = eth_hpp_chains_make(shop);
+    finder->rates = calloc(micro_batches + 1, sizeof(*finder->rates));
+    finder->shapes = calloc(COUNTS * micro_batches, sizeof(*finder->shapes));
+    if (finder->chains == NULL || finder->rates == NULL || finder->shapes == NULL) {
+        eth_hpp_class_finder_free(finder);
+        return NULL;
+    }
+    for (int p = 0; p < finder->pools; p++) {
+        finder->gpus[p] = one_node ? shop->pools.pools[p].per_node : shop->pools.pools[p].gpus;
+        for (int m = 1; m <= finder->micro_batches; m++)
+            if (batch % m == 0)
+                finder->rates[m][p] = eth_hpp_chains_rate(finder->chains, p, m);
+    }
+    return finder;
 }
 
-static void find_options(const struct eth_hpp_workshop *shop, int pool, bool one_node,
-                         const struct shape *shape, struct choice *kept)
+void eth_hpp_class_finder_free(struct eth_hpp_class_finder *finder)
 {
-    const struct eth_hpp_pool *p = &shop->pools.pools[pool];
-    int gpus = (one_node ? p->per_node : p->gpus) / shape->replicas;
-    for (int d = 0; d < shop->cost->degrees; d++) {
-        if (!eth_hpp_classes_has_degree(shop, pool, d) || !eth_hpp_classes_may_use(shop, d))
-            continue;
-        for (int w = 0; w < WIDTHS && widths[w] <= shape->micro_batch; w++) {
-            int samples = (shape->micro_batch + widths[w] - 1) / widths[w];
-            int stages = gpus / (widths[w] * shop->cost->degree[d]);
-            if (stages == 0 || samples > eth_hpp_cost_most_samples(shop->cost, p->device, d))
-                continue;
-            double layer_s = average_layer_s(shop, pool, d, samples);
-            keep_option(kept, (struct option){widths[w], d, stages, stages / layer_s});
-        }
-    }
+    if (finder == NULL)
+        return;
+    eth_hpp_chains_free(finder->chains);
+    free(finder->rates);
+    free(finder->shapes);
+    free(finder);
 }
 
 /* Micro-batches that divide the batch can be dealt whatever other groups there are; even data asks
@@ -141,308 +135,158 @@ static void find_options(const struct eth_hpp_workshop *shop, int pool, bool one
 static bool can_deal(const struct eth_hpp_workshop *shop, int replicas, int micro_batch)
 {
     int64_t batch = shop->options->global_batch, round = (int64_t)replicas * micro_batch;
-    if (round > batch)
+    int most = shop->options->max_pipelines;
+    if (round > batch || (most > 0 && replicas > most))
         return false;
     return batch % (shop->options->shape == ETH_HPP_SHAPE_HPP ? micro_batch : round) == 0;
 }
 
-struct eth_hpp_class_finder *eth_hpp_class_finder_make(const struct eth_hpp_workshop *shop,
-                                                       bool one_node)
+static int compare_shapes(const void *a, const void *b)
 {
-    int count = 0, pools = shop->pools.count;
-    pools = pools < ETH_HPP_CLASSES_POOLS ? pools : ETH_HPP_CLASSES_POOLS;
-    for (int c = 0; c < COUNTS; c++)
-        for (int m = 1; m <= MICRO_BATCH_MAX; m++)
-            count += can_deal(shop, counts[c], m);
-    struct eth_hpp_class_finder *finder =
-        calloc(1, sizeof(*finder) + (size_t)count * sizeof(finder->shapes[0]));
-    if (finder == NULL)
-        return NULL;
-    finder->promises = calloc((size_t)count + 1, sizeof(*finder->promises));
-    if (finder->promises == NULL) {
-        free(finder);
-        return NULL;
-    }
-    finder->pools = pools;
-    for (int c = 0; c < COUNTS; c++)
-        for (int m = 1; m <= MICRO_BATCH_MAX; m++) {
-            struct shape *shape = &finder->shapes[finder->shape_count];
-            if (!can_deal(shop, counts[c], m))
-                continue;
-            shape->count = c;
-            shape->replicas = counts[c];
-            shape->micro_batch = m;
-            for (int p = 0; p < pools; p++)
-                find_options(shop, p, one_node, shape, &shape->pools[p]);
-            finder->shape_count++;
-        }
-    return finder;
+    const struct shape *x = a, *y = b;
+    if (x->least_s != y->least_s)
+        return x->least_s < y->least_s ? -1 : 1;
+    if (x->replicas != y->replicas)
+        return x->replicas - y->replicas;
+    return x->micro_batch - y->micro_batch;
 }
 
-void eth_hpp_class_finder_free(struct eth_hpp_class_finder *finder)
+/* The shapes that the pools of a mask allow, the most promising first; returns their number. */
+static int sort_shapes(const struct eth_hpp_class_finder *finder, unsigned mask, double part)
 {
-    if (finder != NULL)
-        free(finder->promises);
-    free(finder);
+    int count = 0;
+    for (int c = 0; c < COUNTS; c++)
+        for (int m = 1; m <= finder->micro_batches; m++) {
+            double rate = 0, round = (double)counts[c] * m;
+            bool whole = can_deal(finder->shop, counts[c], m);
+            for (int p = 0; p < finder->pools && whole; p++) {
+                if (!(mask >> p & 1))
+                    continue;
+                whole = finder->gpus[p] >= counts[c] && finder->rates[m][p] > 0;
+                rate += finder->gpus[p] / counts[c] * finder->rates[m][p];
+            }
+            if (whole)
+                finder->shapes[count++] =
+                    (struct shape){counts[c], m, fmax(1, part / round) * m / (rate * part), false};
+        }
+    qsort(finder->shapes, (size_t)count, sizeof(finder->shapes[0]), compare_shapes);
+    return count;
 }
 
 /* ---- the best classes ---- */
 
-/* Seconds a sample of a class that has `part` of them, its sums included. */
-static double total(const struct eth_hpp_classes *classes, int i, double part)
-{
-    return classes->kept[i].s_per_sample + classes->kept[i].sync_s / part;
-}
-
 /* What a class may take to be kept: less than the worst that is, and little more than the best. */
-static double worst_kept(const struct eth_hpp_classes *classes, double part)
+static double worst_kept(const struct eth_hpp_class_finder *finder,
+                         const struct eth_hpp_classes *classes)
 {
-    double worth = classes->count > 0 ? WORTH * total(classes, 0, part) : INFINITY;
+    double worth = INFINITY;
+    if (classes->count > 0)
+        worth = worth_of[finder->shop->effort] * classes->kept[0].s_per_sample;
     if (classes->count == ETH_HPP_CLASSES_KEPT)
-        worth = fmin(worth, total(classes, ETH_HPP_CLASSES_KEPT - 1, part));
+        worth = fmin(worth, classes->kept[ETH_HPP_CLASSES_KEPT - 1].s_per_sample);
     return worth;
 }
 
-static bool returns(const struct eth_hpp_draft_group *group)
-{
-    const struct eth_hpp_draft_stage *first = &group->stages[0],
-                                     *last = &group->stages[group->stage_count - 1];
-    return first->parts[0].pool == last->parts[0].pool && group->stage_count > 1;
-}
-
 static void keep_class(struct eth_hpp_classes *classes, const struct eth_hpp_draft_group *group,
-                       double s_per_sample, double sync_s, double part)
+                       double s_per_sample)
 {
     int at = 0;
-    double s = s_per_sample + sync_s / part;
-    while (at < classes->count && (classes->kept[at].group->stage_count != group->stage_count ||
-                                   returns(classes->kept[at].group) != returns(group)))
-        at++; /* one of each depth, and of those that end where they began */
+    while (at < classes->count && classes->kept[at].group->replicas != group->replicas)
+        at++; /* one of each number of pipelines */
     if (at == ETH_HPP_CLASSES_KEPT)
         at--;
     if (at == classes->count)
         classes->kept[classes->count++].s_per_sample = INFINITY;
-    if (s >= total(classes, at, part))
+    if (s_per_sample >= classes->kept[at].s_per_sample)
         return;
     struct eth_hpp_draft_group *memory = classes->kept[at].group;
-    for (; at > 0 && total(classes, at - 1, part) > s; at--)
+    for (; at > 0 && classes->kept[at - 1].s_per_sample > s_per_sample; at--)
         classes->kept[at] = classes->kept[at - 1];
     classes->kept[at].s_per_sample = s_per_sample;
-    classes->kept[at].sync_s = sync_s;
     classes->kept[at].group = memory;
     *memory = *group;
 }
 
-/* What the chains of a class have in common while its options are tried. */
-struct chain {
-    int order[ETH_HPP_CLASSES_POOLS], pools;
-    int around; /* the pool in the order that stands at both ends, or -1 */
-    const struct shape *shape;
-    int options;      /* of each pool that are tried */
-    double part;      /* of the batch, in samples */
-    bool alone;       /* the class has all pools */
-    double others;    /* GPUs of all pools over those of the class */
-    int cuts[COUNTS]; /* that may still be tried of each number of pipelines */
-};
-
-static const struct option *choose(const struct chain *chain, int i, int *choice)
+/* Owners of a sharded optimizer, with other classes as if all GPUs stood in such pipelines: a round
+ * number, so that fewer tables are made. */
+static int round_owners(int owners)
 {
-    const struct choice *pool = &chain->shape->pools[chain->order[i]];
-    int count = pool->count < chain->options ? pool->count : chain->options;
-    const struct option *option = &pool->options[*choice % count];
-    *choice /= count;
-    return option;
+    int step = 1;
+    while (owners >= 8 * step)
+        step *= 2;
+    return owners / step * step;
 }
 
-static bool add_stages(struct eth_hpp_draft_group *group, const struct option *option, int pool,
-                       int stages, bool recompute)
+static struct eth_hpp_chain_task make_task(const struct eth_hpp_class_finder *finder,
+                                           const struct shape *shape, unsigned mask, double part)
 {
-    if (group->stage_count + stages > ETH_HPP_DRAFT_STAGES)
-        return false;
-    for (int s = 0; s < stages; s++)
-        group->stages[group->stage_count++] =
-            (struct eth_hpp_draft_stage){.degree = option->degree,
-                                         .recompute = recompute,
-                                         .part_count = 1,
-                                         .parts = {{pool, option->width}}};
-    return true;
-}
-
-static bool set_stages(const struct chain *chain, int choice, bool recompute,
-                       struct eth_hpp_draft_group *group, double *layers_per_s)
-{
-    const struct option *chosen[ETH_HPP_CLASSES_POOLS] = {NULL};
-    bool fits = true;
-    int around = chain->around;
-    group->stage_count = 0;
-    *layers_per_s = 0;
-    for (int i = 0; i < chain->pools; i++) {
-        chosen[i] = choose(chain, i, &choice);
-        *layers_per_s += chosen[i]->layers_per_s;
-    }
-    if (around >= 0 && chosen[around]->stages < 2)
-        return false;
-    if (around >= 0)
-        fits = add_stages(group, chosen[around], chain->order[around],
-                          (chosen[around]->stages + 1) / 2, recompute);
-    for (int i = 0; i < chain->pools && fits; i++)
-        if (i != around)
-            fits = add_stages(group, chosen[i], chain->order[i], chosen[i]->stages, recompute);
-    if (around >= 0 && fits)
-        fits = add_stages(group, chosen[around], chain->order[around], chosen[around]->stages / 2,
-                          recompute);
-    return fits;
-}
-
-/* Seconds in which the network of the fullest node sums a stage's gradients at least, where its
- * like workers of all pipelines do not stand on one node. `alone`: there are no other classes. */
-static double least_sync_s(const struct eth_hpp_workshop *shop,
-                           const struct eth_hpp_draft_group *group, bool alone)
-{
-    const struct eth_hpp_cost *cost = shop->cost;
-    double worst = 0;
-    for (int s = 0, first = 0; s < group->stage_count; first += group->stages[s++].layers) {
-        const struct eth_hpp_draft_stage *stage = &group->stages[s];
-        const struct eth_hpp_pool *pool = &shop->pools.pools[stage->parts[0].pool];
-        int workers = group->replicas * stage->parts[0].workers;
-        if (alone && workers * cost->degree[stage->degree] <= pool->per_node)
-            continue;
-        double bytes = 0;
-        for (int k = 0; k < cost->profile->kind_count; k++)
-            bytes += eth_hpp_cost_count(cost, k, first, first + stage->layers) *
-                     cost->profile->kinds[k].gradient_bytes;
-        double sync_s = 2 * bytes / cost->cluster->nodes[pool->nodes[0]].inter_bandwidth;
-        worst = sync_s > worst ? sync_s : worst;
-    }
-    return worst;
-}
-
-/* Layers whose state and one micro-batch all stages together could hold, were layers all alike. */
-static double capacity(const struct eth_hpp_workshop *shop, const struct chain *chain, int choice,
-                       bool recompute, bool sharded)
-{
-    const struct eth_hpp_profile *profile = shop->cost->profile;
-    double layers = 0;
-    for (int i = 0; i < chain->pools; i++) {
-        const struct option *option = choose(chain, i, &choice);
-        int device = shop->pools.pools[chain->order[i]].device;
-        int samples = (chain->shape->micro_batch + option->width - 1) / option->width;
-        struct eth_hpp_stage_memory all =
-            eth_hpp_cost_memory(shop->cost, option->degree, 0, profile->layer_count, recompute);
-        double state = all.state - (sharded ? all.optimizer : 0);
-        double bytes =
-            shop->cost->cluster->devices[device].memory_bytes - shop->options->memory_margin_bytes -
-            eth_hpp_cost_peak(shop->cost, &(struct eth_hpp_stage_memory){0}, 0, device, samples, 1);
-        layers += option->stages * bytes * profile->layer_count / (state + samples * all.kept);
-    }
-    return layers;
-}
-
-/* Tries all combinations of the pools' options for pipelines of this shape. */
-static void try_chain(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft,
-                      struct chain *chain, struct eth_hpp_classes *classes)
-{
-    struct eth_hpp_draft_group *group = &draft->groups[0];
-    int combinations = 1, layers = shop->cost->profile->layer_count;
-    double rounds = chain->part / ((double)chain->shape->replicas * chain->shape->micro_batch);
-    rounds = rounds < 1 ? 1 : rounds;
-    group->replicas = chain->shape->replicas;
-    group->micro_batch = chain->shape->micro_batch;
-    group->extra_in_flight = 0;
-    group->by_stage = group->uncut = false;
-    /* The optimizer is shared with other classes, as if all GPUs stood in such pipelines. */
-    shop->least_owners = (int)(group->replicas * chain->others);
-    for (int i = 0; i < chain->pools; i++) {
-        int count = chain->shape->pools[chain->order[i]].count;
-        combinations *= count < chain->options ? count : chain->options;
-    }
-    for (int c = 0; c < combinations && chain->cuts[chain->shape->count] > 0; c++) {
-        double layers_per_s, beat_s;
-        bool fits = set_stages(chain, c, false, group, &layers_per_s);
-        if (!fits || group->stage_count > layers)
-            continue;
-        double beats = rounds + group->stage_count - 1;
-        if (beats * layers / layers_per_s / chain->part >= worst_kept(classes, chain->part))
-            continue; /* no cut can be better than a perfect one */
-        /* Recompute takes a third more: where memory costs no more than that, it cannot pay. */
-        double bearable_s = 4.0 / 3 * layers / layers_per_s;
-        bool sharded = draft->sharded_optimizer;
-        for (int recompute = 0; recompute < 2; recompute++) {
-            if (recompute && (shop->options->no_recompute || (fits && beat_s <= bearable_s)))
-                break;
-            fits = capacity(shop, chain, c, recompute, sharded) >= layers;
-            if (!fits) {
-                classes->tight = true;
-                continue;
-            }
-            set_stages(chain, c, recompute, group, &layers_per_s);
-            beat_s = worst_kept(classes, chain->part) * chain->part / beats;
-            fits = eth_hpp_draft_balance(shop, draft, 0, &beat_s);
-            chain->cuts[chain->shape->count]--;
-            if (fits)
-                keep_class(classes, group, beats * beat_s / chain->part,
-                           least_sync_s(shop, group, chain->alone), chain->part);
-        }
-    }
-}
-
-static int compare_promises(const void *a, const void *b)
-{
-    const struct promise *x = a, *y = b;
-    if (x->least_s != y->least_s)
-        return x->least_s < y->least_s ? -1 : 1;
-    return x->shape - y->shape;
-}
-
-/* The shapes that the pools of a mask allow, the most promising first; returns their number. */
-static int sort_shapes(const struct eth_hpp_workshop *shop, struct eth_hpp_class_finder *finder,
-                       unsigned mask, double part)
-{
-    int count = 0;
-    for (int i = 0; i < finder->shape_count; i++) {
-        const struct shape *shape = &finder->shapes[i];
-        double layers_per_s = 0, round = (double)shape->replicas * shape->micro_batch;
-        bool whole = true;
-        for (int p = 0; p < ETH_HPP_CLASSES_POOLS; p++) {
-            if (!(mask >> p & 1))
-                continue;
-            whole = whole && shape->pools[p].count > 0;
-            layers_per_s += shape->pools[p].options[0].layers_per_s;
-        }
-        if (whole)
-            finder->promises[count++] = (struct promise){
-                i, fmax(1, part / round) * shop->cost->profile->layer_count / layers_per_s / part};
-    }
-    qsort(finder->promises, (size_t)count, sizeof(finder->promises[0]), compare_promises);
-    return count;
-}
-
-void eth_hpp_class_finder_find(struct eth_hpp_class_finder *finder, struct eth_hpp_workshop *shop,
-                               struct eth_hpp_draft *draft, unsigned mask, double part,
-                               struct eth_hpp_classes *classes)
-{
-    struct chain chain = {.part = part, .alone = mask == (1u << shop->pools.count) - 1};
-    int pools = __builtin_popcount(mask); /* at most 27 combinations are tried */
+    struct eth_hpp_chain_task task = {.replicas = shape->replicas,
+                                      .micro_batch = shape->micro_batch,
+                                      .rounds =
+                                          part / ((double)shape->replicas * shape->micro_batch),
+                                      .share = 1};
     int all = 0, own = 0;
     for (int p = 0; p < finder->pools; p++) {
-        all += shop->pools.pools[p].gpus;
-        own += mask >> p & 1 ? shop->pools.pools[p].gpus : 0;
+        all += finder->gpus[p];
+        if (!(mask >> p & 1))
+            continue;
+        own += finder->gpus[p];
+        task.gpus[p] = finder->gpus[p] / shape->replicas;
     }
-    chain.others = (double)all / own;
-    int shapes = sort_shapes(shop, finder, mask, part);
-    for (int c = 0; c < COUNTS; c++)
-        chain.cuts[c] = cuts_of[shop->effort] >> (finder->pools - pools);
-    chain.options = pools <= 3 ? 3 : pools == 4 ? 2 : 1;
-    for (int i = 0; i < shapes; i++) {
-        if (finder->promises[i].least_s >= worst_kept(classes, part))
+    task.alone = mask == (1u << finder->shop->pools.count) - 1;
+    if (!finder->shop->options->no_sharded)
+        task.share = 1.0 / round_owners((int)(shape->replicas * ((double)all / own)));
+    return task;
+}
+
+/* Looks for the chain of a shape and keeps it if it is among the best. */
+static void try_shape(struct eth_hpp_class_finder *finder, struct eth_hpp_chain_task *task,
+                      double part, double limit_s, struct eth_hpp_classes *classes)
+{
+    struct eth_hpp_draft_group group;
+    task->limit_s = limit_s;
+    double s = eth_hpp_chains_find(finder->chains, task, &group, &classes->tight);
+    if (s < INFINITY)
+        keep_class(classes, &group, s / part);
+}
+
+static void find(struct eth_hpp_class_finder *finder, unsigned mask, double part, double limit_s,
+                 bool lean, struct eth_hpp_classes *classes)
+{
+    int tries = shapes_of[finder->shop->effort], count = sort_shapes(finder, mask, part);
+    bool alone = mask == (1u << finder->shop->pools.count) - 1;
+    while (count > 0 && tries > 0 && eth_hpp_chains_may_go_on(finder->chains) &&
+           !finder->shop->failed) {
+        int at = 0; /* the most promising; of those whose bound is not known yet the first is */
+        for (int i = 1; i < count; i++)
+            if (finder->shapes[i].least_s < finder->shapes[at].least_s)
+                at = i;
+        struct shape *shape = &finder->shapes[at];
+        double worst_s = part * fmin(limit_s, worst_kept(finder, classes));
+        if (part * shape->least_s >= worst_s)
             break;
-        chain.shape = &finder->shapes[finder->promises[i].shape];
-        for (int reversed = 0; reversed < (pools > 1 ? 2 : 1); reversed++) {
-            chain.pools = eth_hpp_classes_order(shop, mask, reversed, chain.order);
-            for (chain.around = -1; chain.around < (pools > 1 && !reversed ? pools : 0);
-                 chain.around++)
-                try_chain(shop, draft, &chain, classes);
+        struct eth_hpp_chain_task task = make_task(finder, shape, mask, part);
+        task.lean = lean;
+        if (!shape->bounded) {
+            shape->bounded = true;
+            shape->least_s = eth_hpp_chains_bound(finder->chains, &task, &classes->tight) / part;
+            continue;
         }
+        double before_s = classes->count > 0 ? classes->kept[0].s_per_sample : INFINITY;
+        try_shape(finder, &task, part, worst_s, classes);
+        if (alone && classes->count > 0 && classes->kept[0].s_per_sample < before_s)
+            tries = shapes_of[finder->shop->effort];
+        *shape = finder->shapes[--count];
+        tries--;
     }
-    shop->least_owners = 0;
+}
+
+void eth_hpp_class_finder_find(struct eth_hpp_class_finder *finder, unsigned mask, double part,
+                               double limit_s, int64_t tries, struct eth_hpp_classes *classes)
+{
+    eth_hpp_chains_limit(finder->chains, tries);
+    find(finder, mask, part, limit_s, false, classes);
+    eth_hpp_chains_limit(finder->chains, tries);
+    if (classes->count == 0 && classes->tight)
+        find(finder, mask, part, limit_s, true, classes);
 }

@@ -12,8 +12,7 @@ struct eth_hpp_classes {
     int count;
     bool tight; /* memory ruled some out */
     struct {
-        double s_per_sample; /* of the computation */
-        double sync_s;       /* of the sums, at least */
+        double s_per_sample; /* the sums included */
         struct eth_hpp_draft_group *group;
     } kept[ETH_HPP_CLASSES_KEPT];
 };
@@ -30,18 +29,17 @@ int eth_hpp_classes_order(const struct eth_hpp_workshop *shop, unsigned mask, bo
 /* Samples a second that all GPUs of a pool could do at best. */
 double eth_hpp_classes_rate(const struct eth_hpp_workshop *shop, int pool);
 
-/* What is known of all pools before classes are looked for: how their GPUs, or those of one node
- * of each, can be cut into stages. NULL when out of memory. */
-struct eth_hpp_class_finder *eth_hpp_class_finder_make(const struct eth_hpp_workshop *shop,
+/* What is known of all pools before classes are looked for: their GPUs, or those of one node of
+ * each. NULL when out of memory. The shop must outlive it. */
+struct eth_hpp_class_finder *eth_hpp_class_finder_make(struct eth_hpp_workshop *shop,
                                                        bool one_node);
 void eth_hpp_class_finder_free(struct eth_hpp_class_finder *finder);
 
 /* Adds the best classes over the pools of a mask to *classes, whose kept[].group the caller
- * provides: chains from the pool with the most memory to that with the least, the other way round,
- * and with one of the pools at both ends. `part` samples of the batch are taken to be theirs.
- * *draft is used for trying; its sharded_optimizer counts. */
-void eth_hpp_class_finder_find(struct eth_hpp_class_finder *finder, struct eth_hpp_workshop *shop,
-                               struct eth_hpp_draft *draft, unsigned mask, double part,
-                               struct eth_hpp_classes *classes);
+ * provides, one of each number of pipelines. `part` samples of the batch are taken to be theirs;
+ * classes that take limit_s or more for a sample are of no use. `tries` limits the search. Errors
+ * are left in the shop. */
+void eth_hpp_class_finder_find(struct eth_hpp_class_finder *finder, unsigned mask, double part,
+                               double limit_s, int64_t tries, struct eth_hpp_classes *classes);
 
 #endif

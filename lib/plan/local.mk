@@ -8,6 +8,9 @@ libplan_la_SOURCES = \
 	lib/plan/blocks.c \
 	lib/plan/bound.c lib/plan/bound.h lib/plan/bound_lp.c lib/plan/bound_lp.h \
 	lib/plan/bound_stages.c lib/plan/bound_stages.h \
+	lib/plan/chains.c lib/plan/chains.h lib/plan/chain_beat.c lib/plan/chain_kit.h \
+	lib/plan/chain_states.c lib/plan/chain_types.c \
+	lib/plan/chain_workers.c lib/plan/chain_workers.h \
 	lib/plan/classes.c lib/plan/classes.h \
 	lib/plan/cluster.c lib/plan/cluster.h lib/plan/cluster_file.c \
 	lib/plan/cost.c lib/plan/cost.h \
@@ -27,6 +30,7 @@ libplan_la_SOURCES = \
 	lib/plan/moves_kit.c lib/plan/moves_kit.h lib/plan/moves_stage.c \
 	lib/plan/observe.h \
 	lib/plan/order.c lib/plan/order.h \
+	lib/plan/partitions.c lib/plan/partitions.h \
 	lib/plan/pipeline.c lib/plan/pipeline.h \
 	lib/plan/plan.c lib/plan/plan.h lib/plan/plan_file.c lib/plan/plan_write.c \
 	lib/plan/polish.c lib/plan/polish.h \

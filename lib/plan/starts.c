@@ -5,20 +5,14 @@
 #include <string.h>
 
 #include "plan/classes.h"
+#include "plan/partitions.h"
 
 static const int counts[] = {1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128};
 static const int shares[] = {1, 2, 4, 8, 16, 32}; /* samples of a worker in a micro-batch */
-enum { COUNTS = 16, SHARES = 6, PARTITIONS_MAX = 1024, ROUNDS_MAX = 32 };
+enum { COUNTS = 16, SHARES = 6, ROUNDS_MAX = 32 };
 
-/* Characters of candidates: a partition of the pools by its number and the choice of its classes,
- * and the other families. */
-enum {
-    CHOICES = ETH_HPP_CLASSES_POOLS * ETH_HPP_CLASSES_KEPT,
-    MIXED = 1 << 27,
-    EVEN = 1 << 28,
-    FEW = 1 << 29,
-    ONE_NODE = 1 << 30
-};
+/* Characters of candidates, above those of partitions of the pools. */
+enum { MIXED = 1 << 27, EVEN = 1 << 28, FEW = 1 << 29, ONE_NODE = 1 << 30 };
 
 double eth_hpp_candidates_offer(struct eth_hpp_candidates *candidates,
                                 struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
@@ -55,6 +49,25 @@ double eth_hpp_candidates_offer(struct eth_hpp_candidates *candidates,
     return step_s;
 }
 
+/* Ways after the first are tried only where that is within WAYS_WORTH of the best. */
+#define WAYS_WORTH 1.3
+
+void eth_hpp_candidates_offer_ways(struct eth_hpp_candidates *candidates,
+                                   struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft,
+                                   int character)
+{
+    for (int way = 0; way < 4; way++) {
+        draft->sharded_optimizer = way & 2;
+        if (draft->sharded_optimizer && shop->options->no_sharded)
+            break;
+        for (int g = 0; g < draft->group_count; g++)
+            draft->groups[g].by_stage = way & 1;
+        double step_s = eth_hpp_candidates_offer(candidates, shop, draft, character);
+        if (step_s < INFINITY && step_s > WAYS_WORTH * candidates->list[0].step_s)
+            break;
+    }
+}
+
 /* Tries a draft of one group whose stages are set but for their layers: without recompute, else
  * with it, else with a sharded optimizer too. `worth` is the step that it must promise. */
 static void try_group(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
@@ -89,148 +102,6 @@ static double worth(const struct eth_hpp_candidates *candidates)
                : 1.1 * candidates->list[ETH_HPP_CANDIDATES - 1].step_s;
 }
 
-/* ---- partitions of the pools into classes ---- */
-
-struct partitions {
-    int count;
-    struct partition {
-        double samples_per_s, sync_s;
-        double step_s; /* of the computation and the longest sums */
-        int blocks;
-        unsigned masks[ETH_HPP_CLASSES_POOLS];
-    } list[PARTITIONS_MAX];
-    const struct eth_hpp_classes *classes; /* [mask] */
-    int global_batch;
-};
-
-/* Each pool in turn stays idle or joins a block with some of the later ones. */
-static void list_partitions(struct partitions *all, struct partition *now, unsigned left)
-{
-    if (left == 0) {
-        now->step_s = all->global_batch / now->samples_per_s + now->sync_s;
-        if (now->blocks > 0 && all->count < PARTITIONS_MAX)
-            all->list[all->count++] = *now;
-        return;
-    }
-    unsigned lowest = left & -left, others = left ^ lowest;
-    for (unsigned with = others;; with = (with - 1) & others) {
-        const struct eth_hpp_classes *classes = &all->classes[lowest | with];
-        if (classes->count > 0) {
-            struct partition before = *now;
-            now->masks[now->blocks++] = lowest | with;
-            now->samples_per_s += 1 / classes->kept[0].s_per_sample;
-            now->sync_s = fmax(now->sync_s, classes->kept[0].sync_s);
-            list_partitions(all, now, others ^ with);
-            *now = before;
-        }
-        if (with == 0)
-            break;
-    }
-    list_partitions(all, now, others);
-}
-
-static int compare_partitions(const void *a, const void *b)
-{
-    const struct partition *x = a, *y = b;
-    if (x->step_s != y->step_s)
-        return x->step_s < y->step_s ? -1 : 1;
-    return memcmp(x->masks, y->masks, sizeof(x->masks));
-}
-
-/* With the nodes given out pipeline by pipeline or stage by stage, and the optimizer whole or
- * sharded; the other ways are tried only where the first is within WAYS_WORTH of the best. */
-#define WAYS_WORTH 1.3
-
-static void offer_ways(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
-                       struct eth_hpp_draft *draft, int character)
-{
-    for (int way = 0; way < 4; way++) {
-        draft->sharded_optimizer = way & 2;
-        if (draft->sharded_optimizer && shop->options->no_sharded)
-            break;
-        for (int g = 0; g < draft->group_count; g++)
-            draft->groups[g].by_stage = way & 1;
-        double step_s = eth_hpp_candidates_offer(candidates, shop, draft, character);
-        if (step_s < INFINITY && step_s > WAYS_WORTH * candidates->list[0].step_s)
-            break;
-    }
-}
-
-/* The best class of every block, and each block's other classes in turn. */
-static void offer_partition(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
-                            struct eth_hpp_draft *draft, const struct partitions *all, int index)
-{
-    const struct partition *partition = &all->list[index];
-    draft->group_count = partition->blocks;
-    for (int other = 0; other < partition->blocks; other++)
-        for (int choice = other == 0 ? 0 : 1; choice < ETH_HPP_CLASSES_KEPT; choice++) {
-            if (choice >= all->classes[partition->masks[other]].count)
-                break;
-            for (int b = 0; b < partition->blocks; b++)
-                draft->groups[b] =
-                    *all->classes[partition->masks[b]].kept[b == other ? choice : 0].group;
-            offer_ways(shop, candidates, draft,
-                       index * CHOICES + other * ETH_HPP_CLASSES_KEPT + choice);
-        }
-}
-
-static void try_partitions(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
-                           struct eth_hpp_draft *draft)
-{
-    int pools =
-        shop->pools.count < ETH_HPP_CLASSES_POOLS ? shop->pools.count : ETH_HPP_CLASSES_POOLS;
-    int masks = 1 << pools;
-    double total = 0, rate[ETH_HPP_CLASSES_POOLS];
-    struct eth_hpp_classes *classes = calloc((size_t)masks, sizeof(*classes));
-    struct eth_hpp_draft_group *memory =
-        calloc((size_t)masks * ETH_HPP_CLASSES_KEPT, sizeof(*memory));
-    struct partitions *all = calloc(1, sizeof(*all));
-    struct eth_hpp_class_finder *finder = eth_hpp_class_finder_make(shop, false);
-    if (classes == NULL || memory == NULL || all == NULL || finder == NULL) {
-        shop->failed = true;
-        eth_hpp_error_memory(&shop->error, "the solver");
-        goto out;
-    }
-    for (int p = 0; p < pools; p++)
-        total += rate[p] = eth_hpp_classes_rate(shop, p);
-    for (int mask = 1; mask < masks; mask++) {
-        double part = 0;
-        for (int p = 0; p < pools; p++)
-            part += mask >> p & 1 ? shop->options->global_batch * rate[p] / total : 0;
-        for (int i = 0; i < ETH_HPP_CLASSES_KEPT; i++)
-            classes[mask].kept[i].group = &memory[mask * ETH_HPP_CLASSES_KEPT + i];
-        draft->group_count = 1;
-        draft->sharded_optimizer = false;
-        if (shop->options->shape != ETH_HPP_SHAPE_HPP)
-            part = shop->options->global_batch;
-        eth_hpp_class_finder_find(finder, shop, draft, (unsigned)mask, part, &classes[mask]);
-        bool worth = classes[mask].count == 0 ||
-                     (classes[mask].tight && shop->effort > ETH_HPP_EFFORT_QUICK);
-        if (worth && !shop->options->no_sharded) {
-            draft->sharded_optimizer = true;
-            eth_hpp_class_finder_find(finder, shop, draft, (unsigned)mask, part, &classes[mask]);
-        }
-    }
-    all->classes = classes;
-    all->global_batch = shop->options->global_batch;
-    struct partition none = {0};
-    list_partitions(all, &none, (unsigned)masks - 1);
-    qsort(all->list, (size_t)all->count, sizeof(all->list[0]), compare_partitions);
-    int limit = shop->effort == ETH_HPP_EFFORT_QUICK ? 40 : 200, offered = 0;
-    if (shop->cost->cluster->gpu_count > 1024) /* where an evaluation takes milliseconds */
-        limit /= 8;
-    for (int i = 0; i < all->count && offered < limit; i++)
-        if (shop->options->shape == ETH_HPP_SHAPE_HPP || all->list[i].blocks == 1) {
-            offer_partition(shop, candidates, draft, all, i);
-            offered++;
-        }
-out:
-    eth_hpp_class_finder_free(finder);
-    free(classes);
-    free(memory);
-    free(all);
-}
-
 /* ---- one node ---- */
 
 /* Where the network is slow the GPUs of a single node may be all that is worth using. */
@@ -251,12 +122,11 @@ static void try_one_node(struct eth_hpp_workshop *shop, struct eth_hpp_candidate
         for (int i = 0; i < ETH_HPP_CLASSES_KEPT; i++)
             classes.kept[i].group = &groups[i];
         draft->group_count = 1;
-        draft->sharded_optimizer = false;
-        eth_hpp_class_finder_find(finder, shop, draft, 1u << p, shop->options->global_batch,
-                                  &classes);
+        eth_hpp_class_finder_find(finder, 1u << p, shop->options->global_batch, INFINITY,
+                                  INT64_MAX / 2, &classes);
         for (int i = 0; i < classes.count; i++) {
             draft->groups[0] = *classes.kept[i].group;
-            offer_ways(shop, candidates, draft, ONE_NODE + p);
+            eth_hpp_candidates_offer_ways(candidates, shop, draft, ONE_NODE + p);
         }
     }
     eth_hpp_class_finder_free(finder);
@@ -446,7 +316,7 @@ void eth_hpp_starts_collect(struct eth_hpp_workshop *shop, struct eth_hpp_candid
         free(draft);
         return;
     }
-    try_partitions(shop, candidates, draft);
+    eth_hpp_partitions_try(shop, candidates, draft);
     if (shop->options->shape == ETH_HPP_SHAPE_HPP) {
         try_one_node(shop, candidates, draft);
         try_mixed(shop, candidates, draft, all);

@@ -22,10 +22,16 @@ double eth_hpp_candidates_offer(struct eth_hpp_candidates *candidates,
                                 struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
                                 int character);
 
+/* Offers it with the nodes given out pipeline by pipeline and stage by stage, and with the
+ * optimizer whole and sharded, which it changes. */
+void eth_hpp_candidates_offer_ways(struct eth_hpp_candidates *candidates,
+                                   struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft,
+                                   int character);
+
 /*
  * Enumerates, within the options' shape:
  *   partitions        the pools are divided into classes (or left idle), and each class is a group
- *                     of equal pipelines, each a chain over the class's pools
+ *                     of equal pipelines, each a chain over the class's pools (partitions.h)
  *   mixed stages      one group whose every stage has workers of all pools
  *   even              what training without regard to kinds does (shape EVEN)
  */

@@ -57,6 +57,10 @@ unit_tests += tests/unit/test_simulate
 tests_unit_test_simulate_SOURCES = tests/unit/test_simulate.c tests/unit/plan_fixtures.h
 tests_unit_test_simulate_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
+unit_tests += tests/unit/test_chains
+tests_unit_test_chains_SOURCES = tests/unit/test_chains.c tests/unit/plan_fixtures.h
+tests_unit_test_chains_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
+
 unit_tests += tests/unit/test_solver
 tests_unit_test_solver_SOURCES = tests/unit/test_solver.c tests/unit/plan_fixtures.h
 tests_unit_test_solver_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)

@@ -1,0 +1,175 @@
+/* What types of stages take at a beat, and which beats cannot be. */
+#include <math.h>
+
+#include "plan/chain_kit.h"
+
+/* Stages that take so many times fewer layers a GPU than the best of their pool are of no use. */
+#define POOR 1.4
+/* What stages may take is reckoned as with so many behind them. */
+enum { TYPICAL = 4 };
+
+/* Layers of a stage of the type at the beat, with 1 << bucket micro-batches in flight. */
+int eth_hpp_chain_layers(const struct eth_hpp_chain_type *type, int bucket)
+{
+    int held = type->worker->held[bucket];
+    return held < type->likely ? held : type->likely;
+}
+
+/* Layers of a unit of each pool's GPUs at the beat, with 1 << bucket micro-batches in flight.
+ * Returns those of the best stage of all. */
+static int find_capacity(struct eth_hpp_chains *chains, int bucket)
+{
+    int best = 0;
+    for (int p = 0; p < chains->pools; p++) {
+        double most = 0;
+        for (int t = chains->first_type[p]; t < chains->first_type[p + 1]; t++) {
+            int layers = eth_hpp_chain_layers(&chains->types[t], bucket);
+            double each = (double)layers / chains->types[t].units;
+            most = each > most ? each : most;
+            best = layers > best ? layers : best;
+        }
+        chains->capacity[p][bucket] = most;
+    }
+    return best;
+}
+
+static void set_beat(struct eth_hpp_chains *chains, double beat_s)
+{
+    chains->beat_s = beat_s;
+    for (int t = 0; t < chains->type_count; t++) {
+        const struct eth_hpp_chain_type *type = &chains->types[t];
+        double layers = beat_s * (1 + 1e-9) * chains->scale[TYPICAL] / type->worker->layer_s;
+        if (type->sum_s > 0)
+            layers = fmin(layers, chains->sums_s / type->sum_s);
+        chains->types[t].likely = layers < INT16_MAX ? (int)layers : INT16_MAX;
+    }
+    for (int p = 0; p < chains->pools; p++) {
+        bool many = chains->network_s[p] * UINT8_MAX < beat_s;
+        chains->crossings[p] = many ? UINT8_MAX : (int)(beat_s / chains->network_s[p]);
+    }
+}
+
+/* Is a type never worth its GPUs at the beat: does another of as many of them take as many layers
+ * with any number of micro-batches in flight, or the best type of its pool twice as many a GPU? */
+static bool is_useless(const struct eth_hpp_chains *chains, int t)
+{
+    const struct eth_hpp_chain_type *type = &chains->types[t];
+    bool poor = true;
+    for (int b = 0; b < ETH_HPP_CHAIN_BUCKETS; b++)
+        poor = poor &&
+               POOR * eth_hpp_chain_layers(type, b) < type->units * chains->capacity[type->pool][b];
+    for (int i = chains->first_type[type->pool]; i < chains->first_type[type->pool + 1]; i++) {
+        const struct eth_hpp_chain_type *other = &chains->types[i];
+        bool better = other->units == type->units && i != t;
+        bool same = other->worker->layer_s == type->worker->layer_s;
+        for (int b = 0; b < ETH_HPP_CHAIN_BUCKETS && better; b++) {
+            better = eth_hpp_chain_layers(other, b) >= eth_hpp_chain_layers(type, b);
+            same = same && eth_hpp_chain_layers(other, b) == eth_hpp_chain_layers(type, b);
+        }
+        if (better && (same ? i < t : other->worker->layer_s <= type->worker->layer_s))
+            return true;
+    }
+    return poor;
+}
+
+/* The types that are of use at the beat, and how far their stages reach. */
+static void list_active(struct eth_hpp_chains *chains)
+{
+    int layers = chains->shop->cost->profile->layer_count, count = 0;
+    for (int p = 0; p < chains->pools; p++) {
+        chains->first_active[p] = count;
+        for (int t = chains->first_type[p]; t < chains->first_type[p + 1]; t++) {
+            struct eth_hpp_chain_type *type = &chains->types[t];
+            if (eth_hpp_chain_layers(type, 0) == 0 || is_useless(chains, t))
+                continue;
+            chains->active[count++] = t;
+            bool inside = type->units * chains->unit[p] < chains->shop->pools.pools[p].per_node;
+            double hand_s = inside ? chains->within_s[p] : chains->across_s[p][p];
+            bool few = type->sum_s * layers > chains->sums_s;
+            int most = few ? (int)(chains->sums_s / type->sum_s) : layers;
+            eth_hpp_chain_worker_reach(type->worker, chains->beat_s * (1 + 1e-9), most, layers,
+                                       type->reach);
+            if (chains->flight != ETH_HPP_CHAIN_LEVEL)
+                eth_hpp_chain_worker_reach(type->worker, chains->beat_s - 2 * hand_s, most, layers,
+                                           type->reach_plain);
+        }
+    }
+    chains->first_active[chains->pools] = count;
+}
+
+void eth_hpp_chain_set_beat(struct eth_hpp_chains *chains, double beat_s)
+{
+    set_beat(chains, beat_s);
+    for (int b = 0; b < ETH_HPP_CHAIN_BUCKETS; b++)
+        find_capacity(chains, b);
+    list_active(chains);
+}
+
+/* Could all GPUs together take all layers at the beat? A stage with d - 1 behind it holds d
+ * micro-batches in flight at least: of the first 2^b stages each takes what the best type does with
+ * as few as it may hold, and the others no more than their GPUs do with 2^b. */
+static bool could_take(struct eth_hpp_chains *chains, double beat_s)
+{
+    int all = chains->below[chains->shop->cost->profile->layer_count];
+    double behind = 0;
+    set_beat(chains, beat_s);
+    for (int b = 0; b < ETH_HPP_CHAIN_BUCKETS && 1 << b <= chains->most_in_flight; b++) {
+        double layers = behind;
+        int most = find_capacity(chains, b);
+        for (int p = 0; p < chains->pools; p++)
+            layers += chains->units[p] * chains->capacity[p][b];
+        if (layers < all)
+            return false;
+        if (chains->task->lean)
+            break;
+        behind += (double)most * (1 << b);
+    }
+    return true;
+}
+
+/* A beat that no chain can fall below, and where memory were no matter; INFINITY: there is none. */
+double eth_hpp_chain_least_beat(struct eth_hpp_chains *chains, double *unlimited_s)
+{
+    double rate = 0;
+    for (int p = 0; p < chains->pools; p++) {
+        double best = 0;
+        for (int t = chains->first_type[p]; t < chains->first_type[p + 1]; t++) {
+            double each = chains->types[t].worker->layer_s * chains->types[t].units;
+            best = 1 / each > best ? 1 / each : best;
+        }
+        rate += chains->units[p] * best;
+    }
+    *unlimited_s = chains->below[chains->shop->cost->profile->layer_count] / rate;
+    double low = *unlimited_s, high = ETH_HPP_CHAIN_SLOW * low;
+    if (could_take(chains, low))
+        return low;
+    if (!could_take(chains, high))
+        return INFINITY;
+    while (high > 1.01 * low) {
+        double middle = sqrt(low * high);
+        *(could_take(chains, middle) ? &high : &low) = middle;
+    }
+    return low;
+}
+
+/* About the least time in which a micro-batch passes all layers, where the pools share them by what
+ * they could take at the beat that was set last. */
+double eth_hpp_chain_least_fill(const struct eth_hpp_chains *chains)
+{
+    double layers = 0, s = 0;
+    for (int p = 0; p < chains->pools; p++) {
+        double most = 0, layer_s = 0;
+        for (int t = chains->first_type[p]; t < chains->first_type[p + 1]; t++) {
+            const struct eth_hpp_chain_type *type = &chains->types[t];
+            double each = (double)eth_hpp_chain_layers(type, 0) / type->units;
+            if (each > most) {
+                most = each;
+                layer_s = type->worker->layer_s;
+            }
+        }
+        layers += chains->units[p] * most;
+        s += chains->units[p] * most * layer_s;
+    }
+    double all = chains->below[chains->shop->cost->profile->layer_count];
+    return layers > 0 ? 0.85 * s * all / layers : 0;
+}

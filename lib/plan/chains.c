@@ -1,0 +1,274 @@
+#include "plan/chains.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan/chain_kit.h"
+
+/* Micro-batches of a pipeline of which one more or less matters. */
+enum { FEW = 64 };
+
+/* How closely the beat is bisected. */
+static const double close_of[] = {[ETH_HPP_EFFORT_QUICK] = 1.03,
+                                  [ETH_HPP_EFFORT_DEFAULT] = 1.01,
+                                  [ETH_HPP_EFFORT_THOROUGH] = 1.003};
+
+struct eth_hpp_chains *eth_hpp_chains_make(struct eth_hpp_workshop *shop)
+{
+    struct eth_hpp_chains *chains = calloc(1, sizeof(*chains));
+    if (chains == NULL)
+        return NULL;
+    chains->shop = shop;
+    chains->pools =
+        shop->pools.count < ETH_HPP_CLASSES_POOLS ? shop->pools.count : ETH_HPP_CLASSES_POOLS;
+    eth_hpp_chain_workers_init(&chains->workers, shop);
+    size_t layers = (size_t)shop->cost->profile->layer_count + 1;
+    chains->below = malloc(layers * sizeof(*chains->below));
+    chains->reach = malloc(2 * ETH_HPP_CHAIN_TYPES * layers * sizeof(*chains->reach));
+    if (chains->below == NULL || chains->reach == NULL) {
+        eth_hpp_chains_free(chains);
+        return NULL;
+    }
+    for (size_t i = 0; i < layers; i++)
+        chains->below[i] = eth_hpp_cost_count(shop->cost, chains->workers.main_kind, 0, (int)i);
+    for (size_t t = 0; t < ETH_HPP_CHAIN_TYPES; t++) {
+        chains->types[t].reach = chains->reach + 2 * t * layers;
+        chains->types[t].reach_plain = chains->reach + (2 * t + 1) * layers;
+    }
+    return chains;
+}
+
+void eth_hpp_chains_free(struct eth_hpp_chains *chains)
+{
+    if (chains == NULL)
+        return;
+    eth_hpp_chain_workers_free(&chains->workers);
+    free(chains->labels);
+    free(chains->label_count);
+    free(chains->below);
+    free(chains->reach);
+    free(chains);
+}
+
+void eth_hpp_chain_out_of_memory(struct eth_hpp_chains *chains)
+{
+    chains->shop->failed = true;
+    eth_hpp_error_memory(&chains->shop->error, "the solver");
+}
+
+/* Seconds of the sums of a chain's stage that takes longest for them, and by which they end after
+ * the last backward of the first stage. */
+struct sums {
+    double longest_s, exposed_s;
+};
+
+/* Seconds of all micro-batches: the first ones are run, the others go by at the beat. */
+static double run_s(struct eth_hpp_chains *chains, struct eth_hpp_stage_run *runs, int stages,
+                    double beat_s)
+{
+    struct eth_hpp_error *err = &chains->shop->error;
+    double rounds = fmax(1, chains->task->rounds), end_s = INFINITY;
+    int n = rounds < FEW ? (int)ceil(rounds) : FEW;
+    if (eth_hpp_pipeline_run(runs, stages, n, false, &chains->shop->evaluator.pipeline, &end_s,
+                             err) != ETH_HPP_OK)
+        chains->shop->failed = true;
+    return fmax(end_s + (rounds - n) * beat_s, rounds * beat_s);
+}
+
+/* Writes the chain that was found last, and returns what its micro-batches take. */
+static double write_chain(struct eth_hpp_chains *chains, struct eth_hpp_draft_group *group,
+                          double *beat_s, struct sums *sums)
+{
+    struct eth_hpp_stage_run runs[ETH_HPP_DRAFT_STAGES] = {0};
+    const struct eth_hpp_chain_label *label = &chains->last;
+    int state = chains->last_state, used[ETH_HPP_CLASSES_POOLS];
+    double drain_s = 0; /* from a stage's last backward to that of the first stage */
+    *sums = (struct sums){0, 0};
+    for (int p = 0; p < chains->pools; p++)
+        used[p] = state / chains->stride[p] % (chains->units[p] + 1);
+    *group = (struct eth_hpp_draft_group){.replicas = chains->task->replicas,
+                                          .by_stage = chains->by_stage,
+                                          .micro_batch = chains->task->micro_batch};
+    for (int s = 0, depth = label->depth; s < depth; s++) {
+        const struct eth_hpp_chain_type *type = &chains->types[label->type];
+        state -= type->units * chains->stride[type->pool];
+        used[type->pool] -= type->units;
+        const struct eth_hpp_chain_label *next = &chains->labels[state][label->from];
+        group->stages[group->stage_count++] =
+            (struct eth_hpp_draft_stage){.layers = next->first - label->first,
+                                         .degree = type->degree,
+                                         .recompute = type->worker->recompute,
+                                         .part_count = 1,
+                                         .parts = {{type->pool, type->width}}};
+        runs[s].forward_s =
+            label->seconds / 3; /* as is usual; only how forwards are held up depends on it */
+        runs[s].backward_s = label->seconds - runs[s].forward_s;
+        double sums_s = (next->first - label->first) * type->sum_s;
+        sums->longest_s = fmax(sums->longest_s, sums_s);
+        sums->exposed_s = fmax(sums->exposed_s, sums_s - drain_s);
+        runs[s].in_flight = label->in_flight;
+        if (s + 1 < depth) {
+            int pool = type->pool, to = chains->types[next->type].pool;
+            runs[s].transfer_s = eth_hpp_chain_crosses(chains, pool, used[pool], to)
+                                     ? chains->across_s[pool][to]
+                                     : chains->within_s[pool];
+        }
+        drain_s += runs[s].backward_s + runs[s].transfer_s;
+        label = next;
+    }
+    *beat_s = eth_hpp_pipeline_find_pace(runs, group->stage_count, 4 * group->stage_count).beat_s;
+    for (int p = 0; p < chains->pools; p++)
+        *beat_s = fmax(*beat_s, chains->last.crossings[p] * chains->network_s[p]);
+    return run_s(chains, runs, group->stage_count, *beat_s) + sums->exposed_s;
+}
+
+/* The shortest chain so far. */
+struct best {
+    double s, beat_s;
+    enum eth_hpp_chain_flight flight;
+    struct sums sums; /* of the chain found last */
+    struct eth_hpp_draft_group *group;
+};
+
+/* Tries a beat, and takes the chain if it is better. *beat_s becomes the chain's own beat. */
+static bool improve(struct eth_hpp_chains *chains, double *beat_s, struct best *best)
+{
+    struct eth_hpp_draft_group group;
+    if (!eth_hpp_chain_try(chains, *beat_s))
+        return false;
+    double own_s, s = write_chain(chains, &group, &own_s, &best->sums);
+    if (own_s < *beat_s)
+        *beat_s = own_s;
+    if (s < best->s) {
+        best->s = s;
+        best->beat_s = own_s;
+        best->flight = chains->flight;
+        *best->group = group;
+    }
+    return true;
+}
+
+/* Looks for the shortest beat between one that no chain can have and the longest of use. Beats near
+ * the first are tried first: what cannot be is found out soonest there. */
+static void bisect(struct eth_hpp_chains *chains, enum eth_hpp_chain_flight flight, double low,
+                   double high, struct best *best)
+{
+    double close = close_of[chains->shop->effort], more = close - 1, beat_s = 0, least = low;
+    chains->flight = flight;
+    high = fmin(high, ETH_HPP_CHAIN_SLOW * low);
+    for (; beat_s < high; more *= 2) {
+        beat_s = fmin(least * (1 + more), high);
+        if (beat_s < low || chains->tries >= chains->limit)
+            return;
+        if (improve(chains, &beat_s, best))
+            break;
+        if (beat_s >= high)
+            return;
+        low = beat_s;
+    }
+    for (high = beat_s; high > close * low && chains->tries < chains->limit;) {
+        double middle = sqrt(low * high);
+        if (improve(chains, &middle, best))
+            high = middle;
+        else
+            low = middle;
+    }
+}
+
+/* The longest beat with which a chain could be better by a per cent. */
+static double longest_beat_s(const struct eth_hpp_chains *chains, const struct best *best)
+{
+    double rounds = fmax(1, chains->task->rounds), fill_s = eth_hpp_chain_least_fill(chains);
+    double limit_s = 0.99 * best->s;
+    return rounds > 1 ? fmin(limit_s / rounds, (limit_s - fill_s) / (rounds - 1)) : limit_s;
+}
+
+double eth_hpp_chains_bound(struct eth_hpp_chains *chains, const struct eth_hpp_chain_task *task,
+                            bool *tight)
+{
+    double unlimited_s, rounds = fmax(1, task->rounds);
+    if (!eth_hpp_chain_prepare(chains, task, true))
+        return INFINITY;
+    double low = eth_hpp_chain_least_beat(chains, &unlimited_s);
+    *tight = *tight || low > 1.02 * unlimited_s;
+    return (rounds - 1) * low + fmax(low, eth_hpp_chain_least_fill(chains));
+}
+
+/* Do hand-overs take so little of a beat that to hide them is not worth more micro-batches in
+ * flight? */
+static bool has_short_hand_overs(const struct eth_hpp_chains *chains, double beat_s)
+{
+    for (int p = 0; p < chains->pools; p++)
+        if (chains->task->gpus[p] > 0 && 2 * chains->across_s[p][p] > 0.03 * beat_s)
+            return false;
+    return true;
+}
+
+/* Looks for a chain whatever its sums take. */
+static void find_placed(struct eth_hpp_chains *chains, struct best *best, bool *tight)
+{
+    double unlimited_s;
+    double low = eth_hpp_chain_least_beat(chains, &unlimited_s);
+    if (chains->task->lean) {
+        bisect(chains, ETH_HPP_CHAIN_HALF, low, longest_beat_s(chains, best), best);
+        if (best->beat_s == INFINITY)
+            bisect(chains, ETH_HPP_CHAIN_SINGLE, low, longest_beat_s(chains, best), best);
+        return;
+    }
+    if (!has_short_hand_overs(chains, low))
+        bisect(chains, ETH_HPP_CHAIN_LEVEL, low, longest_beat_s(chains, best), best);
+    if (best->beat_s > 1.02 * unlimited_s)
+        bisect(chains, ETH_HPP_CHAIN_PLAIN, low,
+               fmin(0.98 * best->beat_s, longest_beat_s(chains, best)), best);
+    *tight = *tight || best->beat_s > 1.02 * unlimited_s;
+}
+
+/* Nothing hides the sums of the fullest stage: where they take long, fewer layers for stages on
+ * slow networks may be worth a longer beat. */
+static void find_summed(struct eth_hpp_chains *chains, const struct eth_hpp_chain_task *task,
+                        bool by_stage, struct best *best, bool *tight)
+{
+    if (!eth_hpp_chain_prepare(chains, task, by_stage))
+        return;
+    best->sums = (struct sums){0, 0};
+    find_placed(chains, best, tight);
+    struct sums sums = best->sums;
+    double unlimited_s;
+    int step = chains->shop->effort == ETH_HPP_EFFORT_QUICK ? 4 : 2;
+    for (int part = step; part <= 8 && sums.exposed_s / part > 0.01 * best->s; part *= step) {
+        chains->sums_s = sums.longest_s / part;
+        bisect(chains, best->flight, eth_hpp_chain_least_beat(chains, &unlimited_s),
+               longest_beat_s(chains, best), best);
+    }
+    if (best->beat_s == INFINITY || task->rounds > FEW)
+        return;
+    /* While the last stages wait for the first micro-batch the first ones work, and they work on
+     * when those are done: in n micro-batches there is time for one more. */
+    chains->sums_s = INFINITY;
+    eth_hpp_chain_set_scale(chains, 1 + 1 / fmax(2, task->rounds));
+    bisect(chains, best->flight, eth_hpp_chain_least_beat(chains, &unlimited_s),
+           longest_beat_s(chains, best), best);
+}
+
+void eth_hpp_chains_limit(struct eth_hpp_chains *chains, int64_t tries)
+{
+    chains->limit = chains->tries + tries;
+}
+
+bool eth_hpp_chains_may_go_on(const struct eth_hpp_chains *chains)
+{
+    return chains->tries < chains->limit;
+}
+
+double eth_hpp_chains_find(struct eth_hpp_chains *chains, const struct eth_hpp_chain_task *task,
+                           struct eth_hpp_draft_group *group, bool *tight)
+{
+    double unlimited_s;
+    struct best best = {.s = task->limit_s, .beat_s = INFINITY, .group = group};
+    if (task->alone && task->replicas > 1)
+        find_summed(chains, task, true, &best, tight);
+    if (!task->alone || task->replicas == 1 ||
+        !has_short_hand_overs(chains, eth_hpp_chain_least_beat(chains, &unlimited_s)))
+        find_summed(chains, task, false, &best, tight);
+    return best.beat_s < INFINITY ? best.s : INFINITY;
+}

@@ -1,0 +1,157 @@
+#include "plan_fixtures.h"
+
+#include <math.h>
+
+#include "plan/chains.h"
+
+/* Networks that hide no mistake of the computation. */
+#define QUICK_CLUSTER                                                                              \
+    "{\"format\":\"eth-hpp-cluster\",\"version\":1,"                                               \
+    "\"devices\":{\"fast\":{\"memory_bytes\":4e10},\"slow\":{\"memory_bytes\":1.6e10}},"           \
+    "\"nodes\":[{\"name\":\"a1\",\"device\":\"fast\",\"count\":2,\"intra_bandwidth\":1e13,"        \
+    "\"inter_bandwidth\":1e13},"                                                                   \
+    "{\"name\":\"b1\",\"device\":\"slow\",\"count\":2,\"intra_bandwidth\":1e13,"                   \
+    "\"inter_bandwidth\":1e13}]}"
+
+struct search {
+    struct fixture f;
+    struct eth_hpp_cost cost;
+    struct eth_hpp_solver_options options;
+    struct eth_hpp_workshop shop;
+    struct eth_hpp_chains *chains;
+    struct eth_hpp_chain_task task;
+};
+
+static void open_search(struct search *s, const char *cluster)
+{
+    struct eth_hpp_error err = {0};
+    memset(s, 0, sizeof(*s));
+    fixture_open(&s->f, cluster, PROFILE, NULL);
+    s->options =
+        (struct eth_hpp_solver_options){.global_batch = 1000, .effort = ETH_HPP_EFFORT_QUICK};
+    must(eth_hpp_cost_init(&s->cost, &s->f.cluster, &s->f.profile, &err), &err);
+    must(eth_hpp_workshop_init(&s->shop, &s->cost, &s->options, &err), &err);
+    s->chains = eth_hpp_chains_make(&s->shop);
+    assert_non_null(s->chains);
+    eth_hpp_chains_limit(s->chains, 1000000);
+    s->task = (struct eth_hpp_chain_task){.gpus = {2, 2},
+                                          .replicas = 1,
+                                          .micro_batch = 1,
+                                          .rounds = 1000,
+                                          .limit_s = INFINITY,
+                                          .share = 1,
+                                          .alone = true};
+}
+
+static void close_search(struct search *s)
+{
+    eth_hpp_chains_free(s->chains);
+    eth_hpp_workshop_free(&s->shop);
+    eth_hpp_cost_free(&s->cost);
+    fixture_close(&s->f);
+}
+
+static double find(struct search *s, struct eth_hpp_draft *draft)
+{
+    bool tight = false;
+    memset(draft, 0, sizeof(*draft));
+    draft->group_count = 1;
+    return eth_hpp_chains_find(s->chains, &s->task, &draft->groups[0], &tight);
+}
+
+static int layers_of(const struct eth_hpp_draft_group *group)
+{
+    int layers = 0;
+    for (int i = 0; i < group->stage_count; i++)
+        layers += group->stages[i].layers;
+    return layers;
+}
+
+/* The shortest beat of chains of single GPUs whose last stages begin at `end`: all ways to use what
+ * is left of each pool. */
+static double shortest_beat(const struct search *s, int end, const int *left)
+{
+    double best = end == 0 ? 0 : INFINITY;
+    for (int p = 0; p < 2; p++) {
+        int fewer[] = {left[0] - (p == 0), left[1] - (p == 1)};
+        for (int first = 0; first < end && left[p] > 0; first++) {
+            struct eth_hpp_layer_time time = eth_hpp_cost_layers(
+                &s->cost, s->shop.pools.pools[p].device, 0, first, end, 1, false);
+            double beat = fmax(time.forward_s + time.backward_s, shortest_beat(s, first, fewer));
+            best = fmin(best, beat);
+        }
+    }
+    return best;
+}
+
+static void the_shortest_chain_is_found(void **state)
+{
+    (void)state;
+    struct search s;
+    struct eth_hpp_draft draft;
+    open_search(&s, QUICK_CLUSTER);
+    for (int fast = 0; fast <= 2; fast++)
+        for (int slow = fast == 0; slow <= 2; slow++) {
+            s.task.gpus[0] = fast;
+            s.task.gpus[1] = slow;
+            double best = shortest_beat(&s, 6, s.task.gpus), found = find(&s, &draft);
+            assert_int_equal(layers_of(&draft.groups[0]), 6);
+            assert_true(found >= 999 * best && found <= 1.04 * 1000 * best);
+        }
+    close_search(&s);
+}
+
+/* A slow GPU holds two decoders of three micro-batches here, or three of two. */
+static void a_chain_fits_memory(void **state)
+{
+    (void)state;
+    struct search s;
+    struct eth_hpp_draft draft;
+    open_search(&s, with(QUICK_CLUSTER, "1.6e10", "7e8"));
+    s.task.gpus[0] = 0;
+    assert_true(find(&s, &draft) < INFINITY);
+    assert_int_equal(eth_hpp_draft_lay(&s.shop, &draft), ETH_HPP_DRAFT_FITS);
+    close_search(&s);
+    open_search(&s, with(QUICK_CLUSTER, "1.6e10", "7e7"));
+    s.task.gpus[0] = 0;
+    assert_true(find(&s, &draft) == INFINITY);
+    close_search(&s);
+}
+
+static void nothing_longer_than_the_limit_is_found(void **state)
+{
+    (void)state;
+    struct search s;
+    struct eth_hpp_draft draft;
+    open_search(&s, QUICK_CLUSTER);
+    double found = find(&s, &draft);
+    s.task.limit_s = 0.9 * found;
+    assert_true(find(&s, &draft) == INFINITY);
+    assert_int_equal(draft.groups[0].stage_count, 0);
+    bool tight = false;
+    assert_true(eth_hpp_chains_bound(s.chains, &s.task, &tight) <= found);
+    close_search(&s);
+}
+
+/* Each hand-over takes ten times what all layers do on one GPU. */
+static void a_slow_network_is_not_crossed(void **state)
+{
+    (void)state;
+    struct search s;
+    struct eth_hpp_draft draft;
+    open_search(&s, with(QUICK_CLUSTER, "\"inter_bandwidth\":1e13}]", "\"inter_bandwidth\":6e6}]"));
+    find(&s, &draft);
+    for (int i = 1; i < draft.groups[0].stage_count; i++)
+        assert_int_equal(draft.groups[0].stages[i].parts[0].pool,
+                         draft.groups[0].stages[0].parts[0].pool);
+    close_search(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_shortest_chain_is_found),
+                                       cmocka_unit_test(a_chain_fits_memory),
+                                       cmocka_unit_test(nothing_longer_than_the_limit_is_found),
+                                       cmocka_unit_test(a_slow_network_is_not_crossed)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
