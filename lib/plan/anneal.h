@@ -11,6 +11,7 @@
 #define ETH_HPP_ANNEAL_HOT 0.01
 /* Where GPUs are few a single move changes the step by much. */
 #define ETH_HPP_ANNEAL_HOT_FEW 0.2
+enum { ETH_HPP_ANNEAL_FEW = 8 };
 
 /* Improves *draft, whose step is *step_s, with `work` (see the workshop's); the best draft met is
  * left in both. Begins at the temperature `hot`. Deterministic in `seed`. Stops early once the step

@@ -6,7 +6,7 @@
 
 /* Clusters of more GPUs, or of more ways to take some of them, are left to other searches; so are
  * batches that are larger. */
-enum { ETH_HPP_EXACT_GPUS = 8, ETH_HPP_EXACT_USES = 256, ETH_HPP_EXACT_BATCH = 128 };
+enum { ETH_HPP_EXACT_GPUS = 12, ETH_HPP_EXACT_USES = 256, ETH_HPP_EXACT_BATCH = 128 };
 
 /*
  * Branch and bound. For each use of the GPUs (how many of each node and kind) and each micro-batch

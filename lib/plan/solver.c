@@ -98,7 +98,7 @@ static void search_with(struct eth_hpp_workshop *shop, enum eth_hpp_effort effor
         take_candidate(&drafts->best, &drafts->starts.list[0]);
     if (shop->options->shape == ETH_HPP_SHAPE_EVEN)
         return;
-    double hot = shop->cost->cluster->gpu_count > ETH_HPP_EXACT_GPUS ? ETH_HPP_ANNEAL_HOT
+    double hot = shop->cost->cluster->gpu_count > ETH_HPP_ANNEAL_FEW ? ETH_HPP_ANNEAL_HOT
                                                                      : ETH_HPP_ANNEAL_HOT_FEW;
     for (int round = 0; round < budgets[effort].rounds && !shop->failed; round++) {
         int last = budgets[effort].candidates - 1;
