@@ -15,8 +15,8 @@
 #include "bootstrap/step_end.h"
 
 /* After a deadline the ranks that are there stay until they have all been asked whether they are,
- * and leave. Then the one that speaks has ended what hangs: rank 0, which speaks early, waits until
- * they have left, any other one speaks after that. */
+ * or hear that the step ends, and leave. Then the one that speaks has ended what hangs: rank 0,
+ * which speaks early, waits until they have left, any other one speaks after that. */
 #define STAY_S        2.0
 #define FIRST_STAYS_S 3.0
 #define NEWS_S        1.0
@@ -314,7 +314,7 @@ void eth_hpp_bootstrap_fail(struct eth_hpp_bootstrap *bootstrap, const struct et
     if (speaks)
         eth_hpp_log_error("%s", error->text);
     eth_hpp_step_end_listen();
-    eth_hpp_step_end_pause(!speaks ? STAY_S : place->rank == 0 ? FIRST_STAYS_S : 0, false);
+    eth_hpp_step_end_pause(!speaks ? STAY_S : place->rank == 0 ? FIRST_STAYS_S : 0, !speaks);
     leave(bootstrap);
     if (speaks)
         eth_hpp_bootstrap_end_stragglers(exit_code);

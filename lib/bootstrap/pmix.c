@@ -131,12 +131,12 @@ enum eth_hpp_status eth_hpp_bootstrap_pmix_open(int round, void **state,
         goto free_state;
     }
     status = find_place(pmix, place, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_pmix_presence_open(&pmix->self, place->size, round, &pmix->presence, err);
     if (status != ETH_HPP_OK) {
         PMIx_Finalize(NULL, 0);
         goto free_state;
     }
-    pmix->presence =
-        (struct eth_hpp_pmix_presence){.self = pmix->self, .size = place->size, .round = round};
     *reachable = true;
     *state = pmix;
     return ETH_HPP_OK;
@@ -280,6 +280,7 @@ static void pmix_close(void *state)
     /* The callback of a fence that was given up may come until the process ends. */
     if (pmix->failed)
         return;
+    eth_hpp_pmix_presence_close(&pmix->presence);
     pthread_cond_destroy(&pmix->fence.arrived);
     pthread_mutex_destroy(&pmix->fence.mutex);
     free(pmix);

@@ -33,6 +33,51 @@ struct answer {
     int at;
 };
 
+/* ---- the map of the job ---- */
+
+/* Notes which ranks run on a node, the job's `index`th. */
+static void map_node(struct eth_hpp_pmix_presence *presence, char *node, int index)
+{
+    pmix_proc_t *processes = NULL;
+    size_t count = 0;
+    if (PMIx_Resolve_peers(node, presence->self.nspace, &processes, &count) != PMIX_SUCCESS)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        if (processes[i].rank < (pmix_rank_t)presence->size)
+            presence->node_of[processes[i].rank] = node;
+        if (processes[i].rank == presence->self.rank)
+            presence->own_node = index;
+    }
+    PMIX_PROC_FREE(processes, count);
+}
+
+/* PMIX_HOSTNAME of a rank is not found any more once the rank has published values in an earlier
+ * connection. */
+enum eth_hpp_status eth_hpp_pmix_presence_open(const pmix_proc_t *self, int size, int round,
+                                               struct eth_hpp_pmix_presence *presence,
+                                               struct eth_hpp_error *err)
+{
+    int index = 0;
+    char *rest;
+    *presence = (struct eth_hpp_pmix_presence){.self = *self, .size = size, .round = round};
+    presence->node_of = calloc((size_t)size, sizeof(*presence->node_of));
+    if (presence->node_of == NULL)
+        return eth_hpp_error_memory(err, "the map of the job");
+    if (PMIx_Resolve_nodes(self->nspace, &presence->names) != PMIX_SUCCESS ||
+        presence->names == NULL)
+        return ETH_HPP_OK;
+    for (char *node = strtok_r(presence->names, ",", &rest); node != NULL;
+         node = strtok_r(NULL, ",", &rest))
+        map_node(presence, node, index++);
+    return ETH_HPP_OK;
+}
+
+void eth_hpp_pmix_presence_close(struct eth_hpp_pmix_presence *presence)
+{
+    free(presence->names);
+    free(presence->node_of);
+}
+
 static void announce_key(char *key, const struct eth_hpp_pmix_presence *presence)
 {
     snprintf(key, PMIX_MAX_KEYLEN, "eth-hpp.%d.fence.%d", presence->round, presence->fence);
@@ -214,63 +259,21 @@ static bool is_lowest(const struct eth_hpp_pmix_presence *presence)
     return true;
 }
 
-static bool runs_on(const struct eth_hpp_pmix_presence *presence, int rank, const char *node)
+static const char *node_of(const struct eth_hpp_pmix_presence *presence, int rank)
 {
-    pmix_proc_t *processes = NULL;
-    size_t count = 0;
-    bool found = false;
-    if (PMIx_Resolve_peers(node, presence->self.nspace, &processes, &count) != PMIX_SUCCESS)
-        return false;
-    for (size_t i = 0; i < count; i++)
-        found = found || processes[i].rank == (pmix_rank_t)rank;
-    PMIX_PROC_FREE(processes, count);
-    return found;
-}
-
-/* From the map of the job: PMIX_HOSTNAME of a rank is not found any more once the rank has
- * published values in an earlier connection. "" where it is not known. */
-static void find_node(const struct eth_hpp_pmix_presence *presence, int rank, char *node,
-                      size_t size)
-{
-    char *nodes = NULL, *rest;
-    node[0] = '\0';
-    if (PMIx_Resolve_nodes(presence->self.nspace, &nodes) != PMIX_SUCCESS || nodes == NULL)
-        return;
-    for (char *next = strtok_r(nodes, ",", &rest); next != NULL; next = strtok_r(NULL, ",", &rest))
-        if (runs_on(presence, rank, next)) {
-            snprintf(node, size, "%s", next);
-            break;
-        }
-    free(nodes);
-}
-
-/* Where this rank's node stands among those of the job, from 0. */
-static int own_node(const struct eth_hpp_pmix_presence *presence)
-{
-    char *nodes = NULL, *rest;
-    int index = 0;
-    if (PMIx_Resolve_nodes(presence->self.nspace, &nodes) != PMIX_SUCCESS || nodes == NULL)
-        return 0;
-    for (char *next = strtok_r(nodes, ",", &rest); next != NULL; next = strtok_r(NULL, ",", &rest))
-        if (runs_on(presence, (int)presence->self.rank, next))
-            break;
-        else
-            index++;
-    free(nodes);
-    return index;
+    return presence->node_of[rank] != NULL ? presence->node_of[rank] : "";
 }
 
 static void name_missing(const struct eth_hpp_pmix_presence *presence, int first, int last,
                          int count, double timeout_s, struct eth_hpp_error *err)
 {
-    char who[320], node[256], last_node[256];
-    find_node(presence, first, node, sizeof(node));
-    find_node(presence, last, last_node, sizeof(last_node));
+    char who[320];
+    const char *node = node_of(presence, first);
     int used =
-        snprintf(who, sizeof(who), "rank %d%s%s", first, node[0] != '\0' ? " on " : "", node);
+        snprintf(who, sizeof(who), "rank %d%s%.256s", first, *node != '\0' ? " on " : "", node);
     if (count > 1)
         snprintf(who + used, sizeof(who) - (size_t)used, " and %d more", count - 1);
-    if (strcmp(node, last_node) == 0)
+    if (strcmp(node, node_of(presence, last)) == 0)
         eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT,
                           "%s did not come to the exchange among all ranks within %.0f s: it has "
                           "failed or hangs before it",
@@ -313,7 +316,7 @@ static void name_all_missing(const struct eth_hpp_pmix_presence *presence, doubl
  * speak one after another, and the first ends the job. */
 static bool may_speak(const struct eth_hpp_pmix_presence *presence)
 {
-    const int turn = own_node(presence);
+    const int turn = presence->own_node;
     if (turn > 0)
         eth_hpp_step_end_pause(FIRST_TURN_S + TURN_S * ((turn < LAST_TURN ? turn : LAST_TURN) - 1),
                                true);

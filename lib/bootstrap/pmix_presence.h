@@ -14,7 +14,19 @@ struct eth_hpp_pmix_presence {
     int size;  /* ranks of the job */
     int round; /* of the bootstrap */
     int fence; /* the one that was announced last, from 1 */
+    /* The map of the job, read before anything can fail: a server that tries to reach a node that
+     * is gone answers nobody for half a minute. */
+    char *names;    /* of the nodes, what node_of points into */
+    char **node_of; /* [size] of each rank; NULL where it is not known */
+    int own_node;   /* this rank's among those of the job, from 0 */
 };
+
+/* Fills a presence; closed with eth_hpp_pmix_presence_close. A map that PMIx does not have is left
+ * empty. Errors: IO (no memory). */
+enum eth_hpp_status eth_hpp_pmix_presence_open(const pmix_proc_t *self, int size, int round,
+                                               struct eth_hpp_pmix_presence *presence,
+                                               struct eth_hpp_error *err);
+void eth_hpp_pmix_presence_close(struct eth_hpp_pmix_presence *presence);
 
 /* The next fence begins for this rank, and all that was put goes to the server. Errors: PEER. */
 enum eth_hpp_status eth_hpp_pmix_presence_announce(struct eth_hpp_pmix_presence *presence,

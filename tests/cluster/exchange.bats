@@ -91,6 +91,10 @@ one_a_node() { on_cluster srun --quiet -N4 --ntasks-per-node=1 --gpus-per-node=1
 	fails_naming "rank 2 on node2 did not come to the exchange" train_but 2 'kill -STOP $$'
 }
 
+@test "all end where the ranks of a node have ended by themselves before the program meets" {
+	fails_naming "the exchange among all ranks was not done within 16 s: nobody answers for rank" train_but '4 ] && [ $RANK != 5' 'exit 7'
+}
+
 @test "a node whose ranks do not come is named by one of the others" {
 	fails_naming "rank 0 on node1 and 1 more did not come to the exchange" train_but '0 ] && [ $RANK != 1' 'kill -STOP $$'
 }
