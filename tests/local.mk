@@ -1,6 +1,7 @@
 # The cluster tests are run by tests/run, not by make check: they need root and daemons.
 EXTRA_DIST += \
 	tests/run \
+	tests/soak \
 	tests/packages \
 	tests/cluster/checkpoint.bats \
 	tests/cluster/cluster.bats \
@@ -17,6 +18,7 @@ EXTRA_DIST += \
 	tests/cluster/plugin.bats \
 	tests/cluster/pmix_exchange.c \
 	tests/cluster/setup_suite.bash \
+	tests/cluster/slow_fsync.c \
 	tests/emulation/launcher \
 	tests/recorded/gpt2-reference/config.json \
 	tests/recorded/gpt2-reference/logits.safetensors \

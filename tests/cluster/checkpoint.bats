@@ -196,6 +196,9 @@ job_is() { # NAME STATE
 	[ "$(grep -c '^on ' "$TEST_WORK/requeued.runs")" -eq 2 ]
 	has_line "on node[1-2]" requeued.runs
 	has_line "on node[3-4]" requeued.runs
+	# The plan is made anew for what is there now.
+	[ "$(grep -c '^plan for ' "$TEST_WORK/requeued.out")" -eq 2 ]
+	sed -n '1,/going on from/p' "$TEST_WORK/requeued.out" | sed '1,/stopped by signal/d' | grep 'V100-SXM-16GB'
 	STEPS=60 same_losses requeued reference60
 }
 

@@ -16,6 +16,7 @@ setup_file() {
 	mini_cluster start --nodes "$BATS_FILE_TMPDIR/nodes" --plugin "$PLUGIN" --launcher "$ETH_HPP_PREFIX/bin/eth-hpp"
 	cp /usr/share/common-licenses/GPL-3 "$TEST_WORK/text"
 	plan_unlike >"$TEST_WORK/unlike.json"
+	compile slow_fsync.so pmix
 	# shellcheck disable=SC2046 # several words
 	on_cluster $(training reference) --model=gpt2-tiny6 --global-batch=16 --steps=100 --checkpoint-every=0
 }
@@ -77,6 +78,18 @@ cut_off() { # NAME NODE
 	cut_off severed node1
 	ended_with severed "link of the first node down" $((WAIT_S + END_S)) 1 'rank [0-9]* on node[2-4]: step .* waited .* rank [01] on node1$'
 	goes_on severed
+}
+
+# Each file of a checkpoint takes a second, and training does not wait for that.
+@test "a rank is killed while a checkpoint is written" {
+	start_training torn "--export=ALL,LD_PRELOAD=$TEST_WORK/slow_fsync.so $with_plugin"
+	wait_until 20 grep -q '^step 10/' "$TEST_WORK/torn.out"
+	send torn KILL node2 3
+	[ "$(sed '/^step 10/q' "$TEST_WORK/torn.out" | grep -c 'checkpoint of step')" -eq 1 ]
+	[ -e "$TEST_WORK/torn.ck/step-000000008.partial" ]
+	ended_with torn "killed rank while a checkpoint is written" 10 137 'rank 3 on node2: ended by signal 9 (Killed)'
+	goes_on torn
+	[ "$(ls "$TEST_WORK/torn.ck")" = step-000000008 ] # what was half-written is gone
 }
 
 @test "the disk is full when a checkpoint is written" {
