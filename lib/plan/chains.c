@@ -183,15 +183,59 @@ static double longest_beat_s(const struct eth_hpp_chains *chains, const struct b
     return rounds > 1 ? fmin(limit_s / rounds, (limit_s - fill_s) / (rounds - 1)) : limit_s;
 }
 
+/* Seconds in which the best stages of a pool sum their layers at the beat that was set last. */
+static double natural_sums_s(const struct eth_hpp_chains *chains)
+{
+    double longest_s = 0;
+    for (int p = 0; p < chains->pools; p++) {
+        double most = 0, sums_s = 0;
+        for (int t = chains->first_type[p]; t < chains->first_type[p + 1]; t++) {
+            int layers = eth_hpp_chain_layers(&chains->types[t], 0);
+            if ((double)layers / chains->types[t].units <= most)
+                continue;
+            most = (double)layers / chains->types[t].units;
+            sums_s = layers * chains->types[t].sum_s;
+        }
+        longest_s = fmax(longest_s, sums_s);
+    }
+    return longest_s;
+}
+
+/* About the least time of any chain of the task, sums included; chains->sums_s becomes what a
+ * stage's sums may take in it. Nothing hides the sums of the fullest stage: where they take long,
+ * fewer layers for stages on slow networks may be worth a longer beat. */
+static double choose_sums(struct eth_hpp_chains *chains, double *unlimited_s)
+{
+    double rounds = fmax(1, chains->task->rounds), best_s = INFINITY, best_sums_s = INFINITY;
+    double natural_s = 0;
+    for (int part = 1; part <= 64; part *= 2) {
+        double ignored_s;
+        chains->sums_s = part == 1 ? INFINITY : natural_s / part;
+        double low = eth_hpp_chain_least_beat(chains, part == 1 ? unlimited_s : &ignored_s);
+        double fill_s = fmax(low, eth_hpp_chain_least_fill(chains));
+        if (part == 1)
+            natural_s = natural_sums_s(chains);
+        double s = (rounds - 1) * low + fill_s + fmax(0, natural_s / part - fill_s / 3);
+        if (s < best_s) {
+            best_s = s;
+            best_sums_s = chains->sums_s;
+        }
+        if (natural_s / part < 0.01 * best_s)
+            break;
+    }
+    chains->sums_s = best_sums_s;
+    return best_s;
+}
+
 double eth_hpp_chains_bound(struct eth_hpp_chains *chains, const struct eth_hpp_chain_task *task,
                             bool *tight)
 {
-    double unlimited_s, rounds = fmax(1, task->rounds);
-    if (!eth_hpp_chain_prepare(chains, task, true))
+    double unlimited_s;
+    if (!eth_hpp_chain_prepare(chains, task, task->alone && task->replicas > 1))
         return INFINITY;
-    double low = eth_hpp_chain_least_beat(chains, &unlimited_s);
-    *tight = *tight || low > 1.02 * unlimited_s;
-    return (rounds - 1) * low + fmax(low, eth_hpp_chain_least_fill(chains));
+    double s = choose_sums(chains, &unlimited_s);
+    *tight = *tight || s > 1.02 * fmax(1, task->rounds) * unlimited_s;
+    return s;
 }
 
 /* Do hand-overs take so little of a beat that to hide them is not worth more micro-batches in
@@ -204,7 +248,7 @@ static bool has_short_hand_overs(const struct eth_hpp_chains *chains, double bea
     return true;
 }
 
-/* Looks for a chain whatever its sums take. */
+/* Looks for a chain whose stages' sums take no longer than they may. */
 static void find_placed(struct eth_hpp_chains *chains, struct best *best, bool *tight)
 {
     double unlimited_s;
@@ -223,20 +267,20 @@ static void find_placed(struct eth_hpp_chains *chains, struct best *best, bool *
     *tight = *tight || best->beat_s > 1.02 * unlimited_s;
 }
 
-/* Nothing hides the sums of the fullest stage: where they take long, fewer layers for stages on
- * slow networks may be worth a longer beat. */
+/* Looks for a chain with the nodes given out one way. */
 static void find_summed(struct eth_hpp_chains *chains, const struct eth_hpp_chain_task *task,
                         bool by_stage, struct best *best, bool *tight)
 {
+    double unlimited_s;
     if (!eth_hpp_chain_prepare(chains, task, by_stage))
         return;
-    best->sums = (struct sums){0, 0};
+    choose_sums(chains, &unlimited_s);
+    double sums_s = chains->sums_s;
     find_placed(chains, best, tight);
-    struct sums sums = best->sums;
-    double unlimited_s;
-    int step = chains->shop->effort == ETH_HPP_EFFORT_QUICK ? 4 : 2;
-    for (int part = step; part <= 8 && sums.exposed_s / part > 0.01 * best->s; part *= step) {
-        chains->sums_s = sums.longest_s / part;
+    for (int part = 0; part < 2 && sums_s < INFINITY && best->beat_s < INFINITY &&
+                       chains->shop->effort > ETH_HPP_EFFORT_QUICK;
+         part++) {
+        chains->sums_s = part == 0 ? sums_s / 1.5 : sums_s * 1.5;
         bisect(chains, best->flight, eth_hpp_chain_least_beat(chains, &unlimited_s),
                longest_beat_s(chains, best), best);
     }
@@ -244,7 +288,7 @@ static void find_summed(struct eth_hpp_chains *chains, const struct eth_hpp_chai
         return;
     /* While the last stages wait for the first micro-batch the first ones work, and they work on
      * when those are done: in n micro-batches there is time for one more. */
-    chains->sums_s = INFINITY;
+    chains->sums_s = sums_s;
     eth_hpp_chain_set_scale(chains, 1 + 1 / fmax(2, task->rounds));
     bisect(chains, best->flight, eth_hpp_chain_least_beat(chains, &unlimited_s),
            longest_beat_s(chains, best), best);
