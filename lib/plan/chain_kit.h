@@ -37,6 +37,7 @@ struct eth_hpp_chain_label {
     int16_t from;                             /* label of the state of the others */
     int16_t narrow;                           /* hand-overs from and to pools of few crossings */
     uint8_t crossings[ETH_HPP_CLASSES_POOLS]; /* hand-overs that cross nodes of each pool */
+    uint8_t run; /* of stages of one pool and size that they begin with */
     float seconds;
 };
 
@@ -99,9 +100,11 @@ double eth_hpp_chain_least_fill(const struct eth_hpp_chains *chains);
 
 /* ---- chain_states.c ---- */
 
-/* Does the hand-over from a stage of this pool, behind which `used` units of the pool stand, to one
- * of pool `next` cross nodes? */
-bool eth_hpp_chain_crosses(const struct eth_hpp_chains *chains, int pool, int used, int next);
+/* Does the hand-over from a stage of the type to the stages of a label cross nodes? Nodes are
+ * filled with the larger stages first, so that those of one size stand together. */
+bool eth_hpp_chain_crosses(const struct eth_hpp_chains *chains,
+                           const struct eth_hpp_chain_type *type,
+                           const struct eth_hpp_chain_label *label);
 /* Looks for the chain of fewest stages at a beat; true if there is one. */
 bool eth_hpp_chain_try(struct eth_hpp_chains *chains, double beat_s);
 

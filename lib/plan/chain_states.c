@@ -54,13 +54,19 @@ static void keep_label(struct eth_hpp_chains *chains, int state,
     chains->label_count[state] = (unsigned char)at;
 }
 
-/* Does the hand-over from a stage of this pool, behind which `used` units of the pool stand, to the
- * stages of a label cross nodes? */
-bool eth_hpp_chain_crosses(const struct eth_hpp_chains *chains, int pool, int used, int next)
+bool eth_hpp_chain_crosses(const struct eth_hpp_chains *chains,
+                           const struct eth_hpp_chain_type *type,
+                           const struct eth_hpp_chain_label *label)
 {
+    const struct eth_hpp_chain_type *next = &chains->types[label->type];
+    int per_node = chains->shop->pools.pools[type->pool].per_node;
     int like = chains->by_stage ? chains->task->replicas : 1;
-    return next != pool ||
-           used * chains->unit[pool] * like % chains->shop->pools.pools[pool].per_node == 0;
+    if (next->pool != type->pool)
+        return true;
+    if (chains->task->gpus[type->pool] * like <= per_node)
+        return false;
+    return next->units != type->units ||
+           label->run * type->units * chains->unit[type->pool] * like % per_node == 0;
 }
 
 /* Counts a hand-over that crosses nodes; false where their networks do not carry it. */
@@ -116,8 +122,7 @@ static bool put_before(const struct eth_hpp_chains *chains, const struct place *
 {
     const struct eth_hpp_chain_type *t = &chains->types[type];
     int end = label->first, next = chains->types[label->type].pool;
-    bool across =
-        label->depth > 0 && eth_hpp_chain_crosses(chains, t->pool, place->used[t->pool], next);
+    bool across = label->depth > 0 && eth_hpp_chain_crosses(chains, t, label);
     bool plain = chains->flight != ETH_HPP_CHAIN_LEVEL && label->depth > 0;
     double hand_s = 0;
     if (label->depth > 0)
@@ -136,6 +141,8 @@ static bool put_before(const struct eth_hpp_chains *chains, const struct place *
     out->depth = (int16_t)(label->depth + 1);
     out->in_flight = (int16_t)in_flight;
     out->first = (int16_t)first;
+    bool same = next == t->pool && chains->types[label->type].units == t->units && label->depth > 0;
+    out->run = (uint8_t)(same ? label->run + 1 : 1);
     out->type = (int16_t)type;
     out->seconds = (float)(t->worker->until_s[end] - t->worker->until_s[first]);
     return !across || count_crossing(chains, t->pool, next, out);

@@ -81,18 +81,15 @@ static double write_chain(struct eth_hpp_chains *chains, struct eth_hpp_draft_gr
 {
     struct eth_hpp_stage_run runs[ETH_HPP_DRAFT_STAGES] = {0};
     const struct eth_hpp_chain_label *label = &chains->last;
-    int state = chains->last_state, used[ETH_HPP_CLASSES_POOLS];
+    int state = chains->last_state;
     double drain_s = 0; /* from a stage's last backward to that of the first stage */
     *sums = (struct sums){0, 0};
-    for (int p = 0; p < chains->pools; p++)
-        used[p] = state / chains->stride[p] % (chains->units[p] + 1);
     *group = (struct eth_hpp_draft_group){.replicas = chains->task->replicas,
                                           .by_stage = chains->by_stage,
                                           .micro_batch = chains->task->micro_batch};
     for (int s = 0, depth = label->depth; s < depth; s++) {
         const struct eth_hpp_chain_type *type = &chains->types[label->type];
         state -= type->units * chains->stride[type->pool];
-        used[type->pool] -= type->units;
         const struct eth_hpp_chain_label *next = &chains->labels[state][label->from];
         group->stages[group->stage_count++] =
             (struct eth_hpp_draft_stage){.layers = next->first - label->first,
@@ -109,7 +106,7 @@ static double write_chain(struct eth_hpp_chains *chains, struct eth_hpp_draft_gr
         runs[s].in_flight = label->in_flight;
         if (s + 1 < depth) {
             int pool = type->pool, to = chains->types[next->type].pool;
-            runs[s].transfer_s = eth_hpp_chain_crosses(chains, pool, used[pool], to)
+            runs[s].transfer_s = eth_hpp_chain_crosses(chains, type, next)
                                      ? chains->across_s[pool][to]
                                      : chains->within_s[pool];
         }
