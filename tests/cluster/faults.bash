@@ -18,10 +18,11 @@ with_plugin="--eth-hpp=gpt2-tiny6 --eth-hpp-plan=unlike.json --eth-hpp-calibrate
 by_hand="$ETH_HPP_PREFIX/bin/eth-hpp launch --model=gpt2-tiny6 --plan=unlike.json --calibrate=no --"
 
 # Runs a command on all eight GPUs, in the background; its lines go to NAME.out, its exit code to NAME.code, and the
-# ranks' pids to NAME.pid.RANK.
+# ranks' pids to NAME.pid.RANK. With `as` it is started through that command.
 start_job() { # NAME HOW COMMAND
 	rm -f "$TEST_WORK/$1".{out,code,pid.*}
-	on_cluster sh -c "ETH_HPP_TIMEOUT=$WAIT_S srun -N4 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix $2 \
+	# shellcheck disable=SC2086 # several words, or none
+	on_cluster ${as-} sh -c "ETH_HPP_TIMEOUT=$WAIT_S srun -N4 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix $2 \
 		sh -c 'echo \$\$ >$1.pid.\$RANK; exec $3' >$1.out 2>&1; echo \$? >$1.code" 3>&- &
 }
 

@@ -129,6 +129,14 @@ does_not_begin() { # NAME FAULT CODE LINE HOW OPTION...
 		'rank [45] on node3: /tmp/own-text: cannot open: No such file or directory$' "$with_plugin" --data=/tmp/own-text
 }
 
+@test "data may not be read" {
+	install -m 600 "$TEST_WORK/text" "$TEST_WORK/private"
+	chmod 1777 "$TEST_WORK"
+	as="setpriv --reuid=65534 --regid=65534 --clear-groups"
+	does_not_begin forbidden "data that may not be read" 2 'rank [0-9]* on node[0-9]: private: cannot open: Permission denied$' \
+		"$with_plugin" --data=private
+}
+
 @test "numbers are none" {
 	does_not_begin diverged "loss that is not finite" 1 'rank [0-9]* on node[0-9]: step [0-9]*: the .* is not finite: ' \
 		"$with_plugin" --lr=1000 --min-lr=1000 --clip=0
