@@ -54,6 +54,31 @@ static void no_plan_beats_the_bound(void **state)
     }
 }
 
+static void the_default_effort_finds_the_best_plan(void **state)
+{
+    (void)state;
+    for (unsigned seed = 2000; seed < 2000 + instances(40); seed++) {
+        struct tiny tiny;
+        struct eth_hpp_cost cost = {0};
+        struct eth_hpp_error err = {0};
+        struct eth_hpp_plan plan = {0};
+        struct eth_hpp_layout best = {0};
+        double known_s = INFINITY, best_s = 0;
+        open_tiny(&tiny, &cost, seed);
+        struct eth_hpp_solver_options options = {.global_batch = tiny.global_batch,
+                                                 .effort = ETH_HPP_EFFORT_DEFAULT};
+        if (eth_hpp_solve(&tiny.cluster, &tiny.profile, &options, &plan, &err) == ETH_HPP_OK)
+            known_s = plan.predicted.step_s;
+        assert_true(exhaustive_search(&cost, tiny.global_batch, known_s, &best, &best_s));
+        if (known_s > 1.005 * best_s)
+            fail_msg("seed %u: a plan takes %g s, the solver's %g s", seed, best_s, known_s);
+        eth_hpp_layout_free(&best);
+        eth_hpp_plan_free(&plan);
+        eth_hpp_cost_free(&cost);
+        tiny_close(&tiny);
+    }
+}
+
 /* The reference is only worth something if it leaves nothing out: started without any knowledge it
  * must come to the same step as when it starts from that step, and its plan must be one. */
 static void the_best_plan_is_found_whatever_is_known(void **state)
@@ -91,6 +116,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_best_plan_is_found_whatever_is_known),
         cmocka_unit_test(no_plan_beats_the_bound),
+        cmocka_unit_test(the_default_effort_finds_the_best_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -176,6 +176,95 @@ static void more_never_makes_a_plan_much_slower(void **state)
     assert_int_equal(slower, 0);
 }
 
+/* ---- memory that is just enough ---- */
+
+/* Leaves each kind of GPU what the plan needs of it, and a per cent. */
+static void tighten(struct tiny *tiny, const struct eth_hpp_plan *plan)
+{
+    double peak[8] = {0};
+    assert_true(tiny->cluster.device_count <= 8);
+    for (int n = 0; n < tiny->cluster.node_count; n++) {
+        const struct eth_hpp_node *node = &tiny->cluster.nodes[n];
+        for (int g = 0; g < node->gpus; g++) {
+            double bytes = plan->predicted.ranks[node->first_rank + g].peak_memory_bytes;
+            peak[node->devices[g]] = fmax(peak[node->devices[g]], bytes);
+        }
+    }
+    for (int d = 0; d < tiny->cluster.device_count; d++)
+        if (peak[d] > 0)
+            tiny->cluster.devices[d].memory_bytes = 1.01 * peak[d];
+}
+
+/* Never refused; and no longer than it was where all plans of so few GPUs can be tried. */
+static void a_plan_that_just_fits_is_found(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < instances(12); seed++) {
+        struct tiny tiny;
+        struct eth_hpp_plan plan;
+        open_instance(&tiny, seed);
+        if (plan_of(&tiny.cluster, &tiny, ETH_HPP_EFFORT_DEFAULT, &plan)) {
+            double before_s = plan.predicted.step_s;
+            tighten(&tiny, &plan);
+            eth_hpp_plan_free(&plan);
+            if (!plan_of(&tiny.cluster, &tiny, ETH_HPP_EFFORT_DEFAULT, &plan))
+                fail_msg("seed %u: refused, although a plan fits", seed);
+            if (tiny.cluster.gpu_count <= 8 && plan.predicted.step_s > 1.03 * before_s)
+                fail_msg("seed %u: %g s, although a plan of %g s fits", seed, plan.predicted.step_s,
+                         before_s);
+            eth_hpp_plan_free(&plan);
+        }
+        tiny_close(&tiny);
+    }
+}
+
+/* ---- options ---- */
+
+static void check_options(const struct eth_hpp_plan *plan,
+                          const struct eth_hpp_solver_options *options)
+{
+    assert_true(options->max_pipelines == 0 || plan->pipeline_count <= options->max_pipelines);
+    assert_false(options->no_sharded && plan->sharded_optimizer);
+    for (int p = 0; p < plan->pipeline_count; p++)
+        for (int s = 0; s < plan->pipelines[p].stage_count; s++) {
+            const struct eth_hpp_stage *stage = &plan->pipelines[p].stages[s];
+            assert_false(options->no_recompute && stage->recompute);
+            assert_true(options->max_in_flight == 0 || stage->in_flight <= options->max_in_flight);
+            assert_true(options->max_tensor_parallel == 0 ||
+                        stage->tensor_parallel <= options->max_tensor_parallel);
+        }
+}
+
+static void plans_keep_to_the_options(void **state)
+{
+    static const struct eth_hpp_solver_options choices[] = {
+        {.max_pipelines = 1},
+        {.no_sharded = true, .no_recompute = true},
+        {.max_in_flight = 1, .max_tensor_parallel = 1},
+        {.max_pipelines = 2, .max_in_flight = 2, .memory_margin_bytes = 2e7}};
+    (void)state;
+    for (unsigned seed = 0; seed < instances(8); seed++)
+        for (int i = 0; i < 4; i++) {
+            struct tiny tiny;
+            struct eth_hpp_plan plan;
+            struct eth_hpp_error err = {0};
+            struct eth_hpp_solver_options options = choices[i];
+            open_instance(&tiny, seed);
+            options.global_batch = tiny.global_batch;
+            options.effort = ETH_HPP_EFFORT_DEFAULT;
+            if (eth_hpp_solve(&tiny.cluster, &tiny.profile, &options, &plan, &err) == ETH_HPP_OK) {
+                check_whole(&tiny.cluster, &tiny, &plan);
+                check_options(&plan, &options);
+                for (int r = 0; r < plan.predicted.rank_count; r++)
+                    assert_true(plan.predicted.ranks[r].peak_memory_bytes <=
+                                plan.predicted.ranks[r].memory_limit_bytes -
+                                    options.memory_margin_bytes);
+                eth_hpp_plan_free(&plan);
+            }
+            tiny_close(&tiny);
+        }
+}
+
 /* ---- the order of nodes ---- */
 
 /* The same cluster with its devices and nodes the other way round, from node `turn` on. */
@@ -256,6 +345,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_are_whole_fit_and_take_what_they_say),
         cmocka_unit_test(more_never_makes_a_plan_much_slower),
+        cmocka_unit_test(a_plan_that_just_fits_is_found),
+        cmocka_unit_test(plans_keep_to_the_options),
         cmocka_unit_test(the_order_of_nodes_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
