@@ -131,8 +131,11 @@ static void find_sums(struct eth_hpp_exact *x, int p, int q)
                               *b = &x->cost->cluster->nodes[x->pools[q].node];
     const struct eth_hpp_link *link = NULL;
     double bytes = profile->kinds[profile->layers[0]].gradient_bytes, sums = 1;
-    double bandwidth = a->intra_bandwidth * x->cost->degree[x->cost->degrees - 1];
-    double latency_s = a->intra_latency_s; /* each of a group's GPUs sums a part */
+    /* Each of a group's GPUs sums a part. A third owner may stand on another node, and then the
+     * ring takes the network. */
+    double bandwidth =
+        fmax(a->intra_bandwidth * x->cost->degree[x->cost->degrees - 1], a->inter_bandwidth);
+    double latency_s = fmin(a->intra_latency_s, a->inter_latency_s);
     for (int t = 0; t < profile->tied_count; t++)
         if (profile->tied[t].kinds >> profile->layers[0] & 1) {
             bytes += profile->tied[t].gradient_bytes;
