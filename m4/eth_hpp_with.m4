@@ -83,7 +83,9 @@ AC_DEFUN([ETH_HPP_WITH_CUDA], [
     ])
     AC_ARG_VAR([CUDA_ARCHITECTURES], [compute capabilities to compile for, such as "75 80 90" (default: all that nvcc offers)])
     AS_IF([test $have_cuda = yes && test -z "$CUDA_ARCHITECTURES"],
-        [CUDA_ARCHITECTURES=`"$NVCC" --list-gpu-arch | sed -n 's/^compute_//p' | awk '$1 >= 70' | sort -un | tr '\n' ' '`])
+        [for eth_hpp_architecture in `"$NVCC" --list-gpu-arch | sed -n 's/^compute_//p' | sort -un`; do
+            AS_IF([test $eth_hpp_architecture -ge 70], [CUDA_ARCHITECTURES="$CUDA_ARCHITECTURES $eth_hpp_architecture"])
+        done])
     AM_CONDITIONAL([HAVE_CUDA], [test $have_cuda = yes])
     ETH_HPP_RESULT([cuda], [the CUDA toolkit], [no GPU module])
     AS_IF([test $have_cuda = yes], [summary_cuda="found, but this version has no GPU module yet, only its kernels"])

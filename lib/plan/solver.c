@@ -48,17 +48,40 @@ static void halve(struct eth_hpp_candidates *candidates, int count)
     }
 }
 
-/* Drafts of one search. */
+/* Drafts of one search. The best one's step is as the simulator has it. */
 struct drafts {
     struct eth_hpp_candidates starts, work;
     struct eth_hpp_candidate best; /* step_s INFINITY: there is none yet */
     uint64_t seed;
 };
 
+/* Lays a draft out whole and leaves its step as the simulator has it, which the search for the sake
+ * of speed reckons only nearly. */
+static bool lay_exactly(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
+{
+    bool unfolded = shop->unfolded, extrapolate = shop->evaluator.extrapolate;
+    shop->unfolded = true;
+    shop->evaluator.extrapolate = false;
+    bool fits = eth_hpp_draft_lay(shop, draft) == ETH_HPP_DRAFT_FITS;
+    shop->unfolded = unfolded;
+    shop->evaluator.extrapolate = extrapolate;
+    return fits && !shop->failed;
+}
+
 static void take_candidate(struct eth_hpp_candidate *to, const struct eth_hpp_candidate *from)
 {
     to->step_s = from->step_s;
     eth_hpp_draft_copy(&to->draft, &from->draft);
+}
+
+static void take_if_better(struct eth_hpp_workshop *shop, struct drafts *drafts,
+                           const struct eth_hpp_candidate *candidate)
+{
+    if (candidate->step_s == INFINITY || !lay_exactly(shop, &candidate->draft) ||
+        shop->step.step_s >= drafts->best.step_s)
+        return;
+    take_candidate(&drafts->best, candidate);
+    drafts->best.step_s = shop->step.step_s;
 }
 
 /* Anneals the best starts, then the better half of them, and so on to the best, with equal effort
@@ -80,8 +103,7 @@ static void improve(struct eth_hpp_workshop *shop, struct drafts *drafts, double
                            (int64_t)(work / halvings / count), ++drafts->seed, hot, lower_bound_s);
         halve(&drafts->work, count);
     }
-    if (drafts->work.list[0].step_s < drafts->best.step_s)
-        take_candidate(&drafts->best, &drafts->work.list[0]);
+    take_if_better(shop, drafts, &drafts->work.list[0]);
 }
 
 /* The search of one effort. Rounds after the first are annealed from twice as hot in turn, and take
@@ -94,8 +116,7 @@ static void search_with(struct eth_hpp_workshop *shop, enum eth_hpp_effort effor
     eth_hpp_starts_collect(shop, &drafts->starts);
     if (shop->failed || drafts->starts.count == 0)
         return;
-    if (drafts->starts.list[0].step_s < drafts->best.step_s)
-        take_candidate(&drafts->best, &drafts->starts.list[0]);
+    take_if_better(shop, drafts, &drafts->starts.list[0]);
     if (shop->options->shape == ETH_HPP_SHAPE_EVEN)
         return;
     double hot = shop->cost->cluster->gpu_count > ETH_HPP_ANNEAL_FEW ? ETH_HPP_ANNEAL_HOT
@@ -259,7 +280,7 @@ static void polish(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *dr
                    struct eth_hpp_layout *best, struct eth_hpp_step *step)
 {
     if (shop->failed || draft->group_count == 0 || /* never annealed */
-        eth_hpp_draft_lay(shop, draft) != ETH_HPP_DRAFT_FITS)
+        !lay_exactly(shop, draft))
         return;
     if (is_polished(shop))
         eth_hpp_polish(shop, POLISHES);
