@@ -274,6 +274,10 @@ static void find_summed(struct eth_hpp_chains *chains, const struct eth_hpp_chai
     choose_sums(chains, &unlimited_s);
     double sums_s = chains->sums_s;
     find_placed(chains, best, tight);
+    if (sums_s < INFINITY) { /* that is reckoned, not known */
+        chains->sums_s = INFINITY;
+        find_placed(chains, best, tight);
+    }
     for (int part = 0; part < 2 && sums_s < INFINITY && best->beat_s < INFINITY &&
                        chains->shop->effort > ETH_HPP_EFFORT_QUICK;
          part++) {
