@@ -102,7 +102,8 @@ static double write_chain(struct eth_hpp_chains *chains, struct eth_hpp_draft_gr
         runs[s].backward_s = label->seconds - runs[s].forward_s;
         double sums_s = (next->first - label->first) * type->sum_s;
         sums->longest_s = fmax(sums->longest_s, sums_s);
-        sums->exposed_s = fmax(sums->exposed_s, sums_s - drain_s);
+        double gather_s = chains->task->share < 1 ? sums_s / 2 : 0; /* which nothing hides */
+        sums->exposed_s = fmax(sums->exposed_s, fmax(0, sums_s - gather_s - drain_s) + gather_s);
         runs[s].in_flight = label->in_flight;
         if (s + 1 < depth) {
             int pool = type->pool, to = chains->types[next->type].pool;
@@ -273,15 +274,17 @@ static void find_summed(struct eth_hpp_chains *chains, const struct eth_hpp_chai
         return;
     choose_sums(chains, &unlimited_s);
     double sums_s = chains->sums_s;
+    best->sums = (struct sums){0, 0};
     find_placed(chains, best, tight);
-    if (sums_s < INFINITY) { /* that is reckoned, not known */
-        chains->sums_s = INFINITY;
+    if (sums_s < INFINITY) {
+        chains->sums_s = INFINITY; /* what was chosen is reckoned, not known */
         find_placed(chains, best, tight);
     }
-    for (int part = 0; part < 2 && sums_s < INFINITY && best->beat_s < INFINITY &&
-                       chains->shop->effort > ETH_HPP_EFFORT_QUICK;
-         part++) {
-        chains->sums_s = part == 0 ? sums_s / 1.5 : sums_s * 1.5;
+    struct sums sums = best->sums;
+    int step = chains->shop->effort == ETH_HPP_EFFORT_QUICK ? 4 : 2;
+    for (int part = step; part <= 8 && task->alone && sums.exposed_s / part > 0.01 * best->s;
+         part *= step) {
+        chains->sums_s = sums.longest_s / part;
         bisect(chains, best->flight, eth_hpp_chain_least_beat(chains, &unlimited_s),
                longest_beat_s(chains, best), best);
     }
