@@ -141,6 +141,10 @@ tests_unit_test_memory_SOURCES = tests/unit/test_memory.c tests/unit/plan_fixtur
 tests_unit_test_memory_LDADD = libmodels.la libruntime.la libcomm.la libbootstrap.la libkernels.la \
 	libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
+unit_tests += tests/unit/test_overlap
+tests_unit_test_overlap_SOURCES = tests/unit/test_overlap.c tests/unit/plan_fixtures.h
+tests_unit_test_overlap_LDADD = $(tests_unit_test_memory_LDADD)
+
 unit_tests += tests/unit/test_gpt_create
 tests_unit_test_gpt_create_SOURCES = tests/unit/test_gpt_create.c tests/unit/stage_context.h \
 	tests/unit/tiny_gpt.h

@@ -1,0 +1,175 @@
+/* When the sums of blocks start: a rank of two unlike pipelines, on a transport that only counts.
+ */
+#include "tests/unit/plan_fixtures.h"
+
+#include "runtime/context.h"
+
+enum { LAYERS = 6, MICRO_BATCHES = 2 };
+
+/* Rank 0 has all layers; ranks 1 and 2 have two and four of them. */
+static const char plan_text[] =
+    PLAN_HEAD "\"global_batch\":4,\"pipelines\":["
+              "{\"micro_batch\":1,\"micro_batches\":2,\"stages\":["
+              "{\"layers\":[0,6],\"workers\":[{\"node\":\"a1\",\"gpus\":[0],\"samples\":1}]}]},"
+              "{\"micro_batch\":1,\"micro_batches\":2,\"stages\":["
+              "{\"layers\":[0,2],\"workers\":[{\"node\":\"a1\",\"gpus\":[1],\"samples\":1}]},"
+              "{\"layers\":[2,6],\"workers\":[{\"node\":\"a2\",\"gpus\":[0],\"samples\":1}]}]}]}";
+
+static struct transport {
+    int sums;  /* started */
+    int waits; /* for sums, before the backward was over */
+    bool in_backward;
+} transport;
+
+static enum eth_hpp_status open_group(void *state, const int *ranks, int count, uint32_t id,
+                                      void **group, struct eth_hpp_error *err)
+{
+    (void)ranks;
+    (void)count;
+    (void)id;
+    (void)err;
+    *group = state;
+    return ETH_HPP_OK;
+}
+
+static enum eth_hpp_status start_sum(void *group, float *data, size_t count,
+                                     enum eth_hpp_sum_half halves, struct eth_hpp_request **request,
+                                     struct eth_hpp_error *err)
+{
+    (void)data;
+    (void)count;
+    (void)halves;
+    (void)err;
+    transport.sums++;
+    *request = group;
+    return ETH_HPP_OK;
+}
+
+static enum eth_hpp_status agree(void *group, double *values, int count,
+                                 enum eth_hpp_reduction reduction, struct eth_hpp_request **request,
+                                 struct eth_hpp_error *err)
+{
+    (void)values;
+    (void)count;
+    (void)reduction;
+    (void)err;
+    *request = group;
+    return ETH_HPP_OK;
+}
+
+static enum eth_hpp_status done(struct eth_hpp_request *request, double timeout_s,
+                                struct eth_hpp_error *err)
+{
+    (void)request;
+    (void)timeout_s;
+    (void)err;
+    transport.waits += transport.in_backward;
+    return ETH_HPP_OK;
+}
+
+static void forget(void *state)
+{
+    (void)state;
+}
+
+static const struct eth_hpp_comm_ops counting = {.name = "counting",
+                                                 .group_open = open_group,
+                                                 .group_sum = start_sum,
+                                                 .group_reduce = agree,
+                                                 .group_free = forget,
+                                                 .wait = done,
+                                                 .close = forget};
+
+/* ---- the model ---- */
+
+static int started[MICRO_BATCHES][LAYERS]; /* sums, when the layer was done */
+
+static enum eth_hpp_status forward(void *user, const struct eth_hpp_micro_batch *micro_batch,
+                                   const void *input, void *output, struct eth_hpp_error *err)
+{
+    (void)user;
+    (void)input;
+    (void)output;
+    (void)err;
+    micro_batch->loss[1] += 1;
+    return ETH_HPP_OK;
+}
+
+static enum eth_hpp_status backward(void *user, const struct eth_hpp_micro_batch *micro_batch,
+                                    const void *input, const void *output_gradient,
+                                    void *input_gradient, struct eth_hpp_error *err)
+{
+    (void)input;
+    (void)output_gradient;
+    (void)input_gradient;
+    (void)err;
+    transport.in_backward = true;
+    for (int layer = LAYERS - 1; layer >= 0; layer--) {
+        eth_hpp_layer_done(user, layer);
+        started[micro_batch->index][layer] = transport.sums;
+    }
+    transport.in_backward = false;
+    return ETH_HPP_OK;
+}
+
+static enum eth_hpp_status sample(void *user, int64_t number, int32_t *tokens, int32_t *targets,
+                                  struct eth_hpp_error *err)
+{
+    (void)user;
+    (void)number;
+    memset(tokens, 0, sizeof(*tokens) * 64);
+    memset(targets, 0, sizeof(*targets) * 64);
+    (void)err;
+    return ETH_HPP_OK;
+}
+
+static void run_step(const struct eth_hpp_plan *plan)
+{
+    static const int ranks[] = {0, 1, 2};
+    const struct eth_hpp_stage_ops ops = {
+        .forward = forward, .backward = backward, .sample = sample};
+    const struct eth_hpp_optimizer_options optimizer = {.beta1 = 0.9, .beta2 = 0.9, .epsilon = 1};
+    struct eth_hpp_tensor tensors[LAYERS + 1];
+    struct eth_hpp_error err = {0};
+    struct eth_hpp_context context = {.plan = *plan, .job = {.size = 6}, .timeout_s = 1};
+    static const char *const names[LAYERS] = {"0", "1", "2", "3", "4", "5"};
+    for (int layer = 0; layer < LAYERS; layer++)
+        tensors[layer] = (struct eth_hpp_tensor){.name = names[layer], .layer = layer, .count = 16};
+    tensors[LAYERS] =
+        (struct eth_hpp_tensor){.name = "tied", .tied = "token-embedding", .count = 16};
+    must(eth_hpp_kernels_create("cpu", &context.kernels, &err), &err);
+    must(eth_hpp_comm_create(&counting, &transport, &context.comm, &err), &err);
+    must(eth_hpp_comm_group_open(context.comm, ranks, 3, 99, &context.active, &err), &err);
+    context.arena.kernels = context.kernels;
+    eth_hpp_context_fill_assignment(&context);
+    must(eth_hpp_register(&context, tensors, LAYERS + 1, 0, 0, &ops, &context, &err), &err);
+    must(eth_hpp_executor_run(&context, &optimizer, NULL, &err), &err);
+    eth_hpp_comm_close(context.comm);
+    eth_hpp_executor_free(&context.executor);
+    eth_hpp_parameters_free(&context);
+    eth_hpp_arena_free(&context.arena);
+    eth_hpp_kernels_destroy(context.kernels);
+}
+
+static void a_blocks_sum_starts_when_the_last_backward_has_passed_its_layers(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f, CLUSTER, PROFILE, plan_text);
+    run_step(&f.plan);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        assert_int_equal(started[0][layer], 0); /* more gradients are to come */
+        /* Layers 2 to 5; then layers 0 and 1, and the tensor that the first layer shares. */
+        assert_int_equal(started[1][layer], layer > 2 ? 0 : layer > 0 ? 1 : 3);
+    }
+    assert_int_equal(transport.sums, 3);
+    assert_int_equal(transport.waits, 0);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_blocks_sum_starts_when_the_last_backward_has_passed_its_layers)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
