@@ -22,7 +22,7 @@ static const struct {
     int candidates;   /* at first: a few tries only get anywhere if they all go to one */
     int plans;        /* work for trying all plans of few GPUs */
 } budgets[] = {[ETH_HPP_EFFORT_QUICK] = {1, 30000, 1, 0},
-               [ETH_HPP_EFFORT_DEFAULT] = {2, 250000, 8, 700000},
+               [ETH_HPP_EFFORT_DEFAULT] = {2, 250000, 8, 850000},
                [ETH_HPP_EFFORT_THOROUGH] = {40, 800000, 8, 20000000}};
 
 /* Plans evaluated to polish one. */
