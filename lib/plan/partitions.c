@@ -98,8 +98,10 @@ static void offer_partition(struct eth_hpp_workshop *shop, struct eth_hpp_candid
 /* What is known of each set of pools while classes are looked for. */
 struct prospects {
     int pools, masks;
+    double batch;
     double part[1 << ETH_HPP_CLASSES_POOLS];   /* [mask] of the batch, in samples */
-    double least[1 << ETH_HPP_CLASSES_POOLS];  /* [mask] samples a second that are found */
+    double found[1 << ETH_HPP_CLASSES_POOLS];  /* [mask] samples a second of what is found */
+    double best_s;                             /* a sample of the best partition that is found */
     double most[1 << ETH_HPP_CLASSES_POOLS];   /* [mask] that partitions of it could reach */
     double sums_s[1 << ETH_HPP_CLASSES_POOLS]; /* [mask] of partitions with such a class */
 };
@@ -109,8 +111,10 @@ static void begin_prospects(const struct eth_hpp_workshop *shop, struct prospect
     double total = 0, rate[ETH_HPP_CLASSES_POOLS];
     for (int p = 0; p < prospects->pools; p++)
         total += rate[p] = eth_hpp_classes_rate(shop, p);
+    prospects->best_s = INFINITY;
+    prospects->batch = shop->options->global_batch;
     for (int mask = 0; mask < prospects->masks; mask++) {
-        prospects->most[mask] = prospects->least[mask] = 0;
+        prospects->most[mask] = prospects->found[mask] = 0;
         for (int p = 0; p < prospects->pools; p++)
             prospects->most[mask] += mask >> p & 1 ? rate[p] : 0;
         prospects->sums_s[mask] = unlike_sums_s(shop, (unsigned)mask);
@@ -127,22 +131,50 @@ static void note_class(struct prospects *prospects, int mask, double rate)
     for (int part = (mask - 1) & mask; part > 0; part = (part - 1) & mask)
         most = fmax(most, prospects->most[part] + prospects->most[mask ^ part]);
     prospects->most[mask] = fmin(most, prospects->most[mask]);
-    prospects->least[mask] = fmax(rate, prospects->least[mask]);
-    for (int others = prospects->masks - 1; others > 0; others--)
-        if ((others & mask) == 0)
-            prospects->least[others | mask] =
-                fmax(prospects->least[others | mask], rate + prospects->least[others]);
+    prospects->found[mask] = fmax(rate, prospects->found[mask]);
+    for (int others = prospects->masks - 1; others > 0; others--) {
+        int both = others | mask;
+        if ((others & mask) != 0 || rate == 0 || prospects->found[others] == 0)
+            continue;
+        double together = rate + prospects->found[others];
+        prospects->found[both] = fmax(prospects->found[both], together);
+        prospects->best_s =
+            fmin(prospects->best_s, 1 / together + prospects->sums_s[both] / prospects->batch);
+    }
 }
 
-/* Seconds a sample below which a set's class can be part of a partition that is worth trying. */
+/* Seconds a sample below which a set's class can be part of a partition that is worth trying: with
+ * all other pools idle, or with what they could do at most and the sums of unlike pipelines. */
 static double limit_of(const struct prospects *prospects, int mask, double worth)
 {
-    int all = prospects->masks - 1;
-    double step_s = worth / prospects->least[all]; /* for a batch of one */
-    if (mask != all)
-        step_s -= prospects->sums_s[mask] / prospects->part[all];
-    double rate = 1 / step_s - prospects->most[all ^ mask];
-    return step_s <= 0 ? 0 : rate > 0 ? 1 / rate : INFINITY;
+    double alone_s = worth * prospects->best_s;
+    double others = prospects->most[(prospects->masks - 1) ^ mask];
+    double shared_s = alone_s - prospects->sums_s[mask] / prospects->batch;
+    if (others == 0 || shared_s <= 0)
+        return alone_s;
+    double rate = 1 / shared_s - others;
+    return rate > 0 ? fmax(alone_s, 1 / rate) : INFINITY;
+}
+
+/* GPUs from which on an evaluation takes milliseconds. */
+enum { MANY = 1024 };
+
+/* Seconds a sample of a plan of one class, which may take longer than the class promises. */
+static double class_alone_s(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft,
+                            const struct eth_hpp_draft_group *class)
+{
+    double least_s = INFINITY;
+    draft->group_count = 1;
+    draft->groups[0] = *class;
+    for (int way = 0; way < (shop->cost->cluster->gpu_count > MANY ? 1 : 4); way++) {
+        draft->sharded_optimizer = way & 2;
+        draft->groups[0].by_stage = way & 1;
+        if (draft->sharded_optimizer && shop->options->no_sharded)
+            break;
+        if (eth_hpp_draft_lay(shop, draft) == ETH_HPP_DRAFT_FITS)
+            least_s = fmin(least_s, shop->step.step_s / shop->options->global_batch);
+    }
+    return least_s;
 }
 
 /* How much longer than the best partition's the step of one may be that is tried. */
@@ -156,9 +188,11 @@ static const double tries_of[] = {
 
 /* The classes of each set of pools: that of all of them first, then from few pools to many. */
 static void find_classes(struct eth_hpp_workshop *shop, struct eth_hpp_class_finder *finder,
-                         struct prospects *prospects, struct eth_hpp_classes *classes)
+                         struct eth_hpp_draft *draft, struct prospects *prospects,
+                         struct eth_hpp_classes *classes)
 {
-    double tries = tries_of[shop->effort] * sqrt(fmax(1, shop->cost->cluster->gpu_count / 64.0));
+    double tries =
+        tries_of[shop->effort] * pow(fmax(1, shop->cost->cluster->gpu_count / 64.0), 0.45);
     begin_prospects(shop, prospects);
     for (int turn = 0; turn < prospects->pools && !shop->failed; turn++)
         for (int mask = 1; mask < prospects->masks; mask++) {
@@ -168,8 +202,14 @@ static void find_classes(struct eth_hpp_workshop *shop, struct eth_hpp_class_fin
             eth_hpp_class_finder_find(finder, (unsigned)mask, prospects->part[mask], limit_s,
                                       (int64_t)(turn == 0 ? tries : tries / prospects->masks),
                                       &classes[mask]);
-            note_class(prospects, mask,
-                       classes[mask].count > 0 ? 1 / classes[mask].kept[0].s_per_sample : 0);
+            if (classes[mask].count == 0) {
+                note_class(prospects, mask, 0);
+                continue;
+            }
+            note_class(prospects, mask, 1 / classes[mask].kept[0].s_per_sample);
+            if (classes[mask].kept[0].s_per_sample < prospects->best_s)
+                prospects->best_s = fmin(prospects->best_s,
+                                         class_alone_s(shop, draft, classes[mask].kept[0].group));
         }
 }
 
@@ -192,14 +232,14 @@ void eth_hpp_partitions_try(struct eth_hpp_workshop *shop, struct eth_hpp_candid
     }
     for (size_t i = 0; i < masks * ETH_HPP_CLASSES_KEPT; i++)
         classes[i / ETH_HPP_CLASSES_KEPT].kept[i % ETH_HPP_CLASSES_KEPT].group = &memory[i];
-    find_classes(shop, finder, &prospects, classes);
+    find_classes(shop, finder, draft, &prospects, classes);
     all->classes = classes;
     all->shop = shop;
     struct partition none = {0};
     list_partitions(all, &none, (unsigned)masks - 1);
     qsort(all->list, (size_t)all->count, sizeof(all->list[0]), compare_partitions);
     int limit = shop->effort == ETH_HPP_EFFORT_QUICK ? 40 : 200, offered = 0;
-    if (shop->cost->cluster->gpu_count > 1024) /* where an evaluation takes milliseconds */
+    if (shop->cost->cluster->gpu_count > MANY)
         limit /= 8;
     for (int i = 0; i < all->count && offered < limit; i++)
         if (shop->options->shape == ETH_HPP_SHAPE_HPP || all->list[i].blocks == 1) {
