@@ -7,8 +7,8 @@
  *
  *     filled     its addends for what others of its machine add are copied into its slot
  *     summed     its part of the chunk is added over its machine's members, in their order
- *     exchanged  the machines' sums are added (ucx_far_sum.c), by one member of each machine,
- * another one for each chunk taken      the sums are copied out
+ *     exchanged  the machines' sums are added (ucx_far_sum.c), each chunk by another member
+ *     taken      the sums are copied out
  *
  * A reduce-scatter takes its own piece only; an all-gather fills nothing, and what it sums is its
  * own piece. Several chunks may be under way, each in a slot. A member that can do nothing spins
