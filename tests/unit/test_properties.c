@@ -183,12 +183,13 @@ static void tighten(struct tiny *tiny, const struct eth_hpp_plan *plan)
 {
     double peak[8] = {0};
     assert_true(tiny->cluster.device_count <= 8);
-    for (int n = 0; n < tiny->cluster.node_count; n++) {
-        const struct eth_hpp_node *node = &tiny->cluster.nodes[n];
-        for (int g = 0; g < node->gpus; g++) {
-            double bytes = plan->predicted.ranks[node->first_rank + g].peak_memory_bytes;
-            peak[node->devices[g]] = fmax(peak[node->devices[g]], bytes);
-        }
+    for (int i = 0; i < plan->predicted.rank_count; i++) {
+        const struct eth_hpp_predicted_rank *rank = &plan->predicted.ranks[i];
+        const struct eth_hpp_node *node = tiny->cluster.nodes;
+        while (rank->rank >= node->first_rank + node->gpus)
+            node++;
+        int device = node->devices[rank->rank - node->first_rank];
+        peak[device] = fmax(peak[device], rank->peak_memory_bytes);
     }
     for (int d = 0; d < tiny->cluster.device_count; d++)
         if (peak[d] > 0)
