@@ -44,7 +44,7 @@ tests_unit_test_program_SOURCES = tests/unit/test_program.c tests/unit/plan_fixt
 tests_unit_test_program_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_properties
-tests_unit_test_properties_SOURCES = tests/unit/test_properties.c tests/unit/plan_fixtures.h \
+tests_unit_test_properties_SOURCES = tests/unit/test_properties.c tests/unit/valgrind.h tests/unit/plan_fixtures.h \
 	$(bench_search)
 tests_unit_test_properties_LDADD = libplan.la libmodel.la libinventory.la libbase.la \
 	$(CMOCKA_LIBS)
