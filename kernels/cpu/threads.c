@@ -140,7 +140,11 @@ static void run(struct eth_hpp_cpu_threads *threads, size_t count, size_t chunk,
             part(work, first, count - first < chunk ? count : first + chunk);
         return;
     }
-    const uint64_t loop = (loop_of(atomic_load(&threads->ticket)) + 1) & UINT32_MAX;
+    const uint64_t before = loop_of(atomic_load(&threads->ticket));
+    const uint64_t loop = (before + 1) & UINT32_MAX;
+    /* A late thread of the loop before must not take its next chunk for one of this loop, whose
+     * count it may read already. */
+    atomic_store(&threads->ticket, ticket_of(before, UINT32_MAX));
     atomic_store(&threads->part, part);
     atomic_store(&threads->work, work);
     atomic_store(&threads->count, count);
