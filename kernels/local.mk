@@ -1,7 +1,8 @@
 noinst_LTLIBRARIES += libkernels.la
 libkernels_la_SOURCES = \
 	kernels/kernels.c kernels/kernels.h \
-	kernels/random.c kernels/random.h kernels/random_inline.h
+	kernels/adamw.h \
+	kernels/random.h
 # Replicas must stay bit-identical on unlike machines, so no step may be fused with another. Loops
 # marked "omp simd" are vectorised, without an OpenMP runtime; where a sanitizer or libm's exp prevents
 # that, it is no reason for clang to warn.

@@ -4,7 +4,7 @@
 enum { LANES = 16, WORDS = 4, SPAN = ETH_HPP_CPU_SPAN };
 _Static_assert(LANES *WORDS == SPAN, "a span is that many blocks of four words");
 
-/* Keeps the streams of dropout apart from those of the initial weights (kernels/random.c). */
+/* Keeps the streams of dropout apart from those of the initial weights (kernels/random.h). */
 static const uint32_t DOMAIN = 0x80000000u;
 
 /* eth_hpp_random_philox of several counters side by side. */

@@ -1,20 +1,8 @@
 #include <string.h>
 #include <tgmath.h>
 
+#include "kernels/adamw.h"
 #include "kernels/cpu/cpu.h"
-
-/* base^exponent by squaring: the same bits everywhere, which the C libraries' pow does not promise.
- */
-static double power(double base, int64_t exponent)
-{
-    double result = 1;
-    for (; exponent > 0; exponent >>= 1) {
-        if (exponent & 1)
-            result *= base;
-        base *= base;
-    }
-    return result;
-}
 
 struct adamw_factors {
     real gradient, beta1, rest1, beta2, rest2, unbias1, unbias2, rate, epsilon, decay;
@@ -28,8 +16,8 @@ static struct adamw_factors factors_of(const struct eth_hpp_adamw *settings)
         .rest1 = (real)(1 - settings->beta1),
         .beta2 = (real)settings->beta2,
         .rest2 = (real)(1 - settings->beta2),
-        .unbias1 = (real)(1 / (1 - power(settings->beta1, settings->step))),
-        .unbias2 = (real)(1 / (1 - power(settings->beta2, settings->step))),
+        .unbias1 = (real)eth_hpp_adamw_unbias(settings->beta1, settings->step),
+        .unbias2 = (real)eth_hpp_adamw_unbias(settings->beta2, settings->step),
         .rate = (real)settings->learning_rate,
         .epsilon = (real)settings->epsilon,
         .decay = (real)settings->weight_decay,

@@ -3,7 +3,7 @@
 #define ETH_HPP_KERNELS_CUDA_DROPOUT_H
 
 #include "kernels/cuda/device.h"
-#include "kernels/random_inline.h"
+#include "kernels/random.h"
 
 namespace eth_hpp {
 
@@ -45,7 +45,7 @@ __device__ __forceinline__ void draw(const dropping &d, size_t sample, uint64_t 
     const uint64_t number = d.first_sample + sample;
     const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32 & 0xff) | d.place,
                                  (uint32_t)number, (uint32_t)(number >> 32)};
-    eth_hpp_philox(counter, d.key, words);
+    eth_hpp_random_philox(counter, d.key, words);
 }
 
 /* What an element of a sample is multiplied by. */

@@ -1,5 +1,5 @@
 #include "kernels/cuda/device.h"
-#include "kernels/random_inline.h"
+#include "kernels/random.h"
 
 namespace eth_hpp {
 
@@ -10,7 +10,7 @@ __global__ void random_normal_kernel(size_t count, uint64_t seed, uint64_t tenso
     const size_t blocks = (count + 3) / 4;
     for (size_t block = grid_first(); block < blocks; block += grid_stride()) {
         double normal[4];
-        eth_hpp_normal4(seed, tensor, block, normal);
+        eth_hpp_random_normal4(seed, tensor, block, normal);
         for (size_t i = 0; i < 4 && block * 4 + i < count; i++)
             weights[block * 4 + i] = (float)(normal[i] * deviation);
     }

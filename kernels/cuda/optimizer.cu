@@ -1,18 +1,7 @@
+#include "kernels/adamw.h"
 #include "kernels/cuda/device.h"
 
 namespace eth_hpp {
-
-/* base^exponent by squaring, as on the CPU: the same bits everywhere. */
-static double power(double base, int64_t exponent)
-{
-    double result = 1;
-    for (; exponent > 0; exponent >>= 1) {
-        if (exponent & 1)
-            result *= base;
-        base *= base;
-    }
-    return result;
-}
 
 struct adamw_factors {
     float gradient, beta1, rest1, beta2, rest2, unbias1, unbias2, rate, epsilon, decay;
@@ -26,8 +15,8 @@ static adamw_factors factors_of(const struct eth_hpp_adamw *by)
     f.rest1 = (float)(1 - by->beta1);
     f.beta2 = (float)by->beta2;
     f.rest2 = (float)(1 - by->beta2);
-    f.unbias1 = (float)(1 / (1 - power(by->beta1, by->step)));
-    f.unbias2 = (float)(1 / (1 - power(by->beta2, by->step)));
+    f.unbias1 = (float)eth_hpp_adamw_unbias(by->beta1, by->step);
+    f.unbias2 = (float)eth_hpp_adamw_unbias(by->beta2, by->step);
     f.rate = (float)by->learning_rate;
     f.epsilon = (float)by->epsilon;
     f.decay = (float)by->weight_decay;
