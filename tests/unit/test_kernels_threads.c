@@ -15,6 +15,7 @@
 
 #include "kernels/cpu/threads.h"
 #include "kernels/kernels.h"
+#include "tests/unit/valgrind.h"
 
 /* ---- loops ---- */
 
@@ -50,6 +51,31 @@ static void every_element_is_visited_once(void **state)
         eth_hpp_cpu_threads_stop(threads);
     }
     eth_hpp_cpu_threads_stop(NULL);
+}
+
+static void count_one(const void *work, size_t first, size_t end)
+{
+    atomic_int *seen = *(atomic_int *const *)work;
+    (void)end;
+    atomic_fetch_add(&seen[first], 1);
+}
+
+/* A thread that is late with a short loop must take nothing of the longer one that follows. */
+static void loops_that_follow_each_other_stay_apart(void **state)
+{
+    (void)state;
+    enum { SHORT = 3, LONG = 24 };
+    const int pairs = in_valgrind() ? 500 : 60000;
+    struct eth_hpp_cpu_threads *threads = NULL;
+    assert_int_equal(eth_hpp_cpu_threads_start(3, &threads, NULL), ETH_HPP_OK);
+    for (int pair = 0; pair < pairs; pair++) {
+        atomic_int few[SHORT] = {0}, many[LONG] = {0}, *at_few = few, *at_many = many;
+        eth_hpp_cpu_threads_run(threads, SHORT, 1, count_one, &at_few);
+        eth_hpp_cpu_threads_run(threads, LONG, 1, count_one, &at_many);
+        for (size_t i = 0; i < LONG; i++)
+            assert_int_equal(atomic_load(&many[i]), 1);
+    }
+    eth_hpp_cpu_threads_stop(threads);
 }
 
 static void threads_that_fell_asleep_wake_up(void **state)
@@ -249,6 +275,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_is_visited_once),
+        cmocka_unit_test(loops_that_follow_each_other_stay_apart),
         cmocka_unit_test(threads_that_fell_asleep_wake_up),
         cmocka_unit_test(the_number_of_threads_follows_the_environment),
         cmocka_unit_test(results_are_the_same_on_any_number_of_threads),
