@@ -128,7 +128,7 @@ tests_unit_test_kernels_float_SOURCES = tests/unit/test_kernels_float.c tests/un
 tests_unit_test_kernels_float_LDADD = libkernels.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_kernels_threads
-tests_unit_test_kernels_threads_SOURCES = tests/unit/test_kernels_threads.c
+tests_unit_test_kernels_threads_SOURCES = tests/unit/test_kernels_threads.c tests/unit/valgrind.h
 tests_unit_test_kernels_threads_LDADD = libkernels.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_gpt
@@ -137,12 +137,14 @@ tests_unit_test_gpt_SOURCES = tests/unit/test_gpt.c tests/unit/gradient_check.h 
 tests_unit_test_gpt_LDADD = libmodels.la libkernels64.la libkernels.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_memory
-tests_unit_test_memory_SOURCES = tests/unit/test_memory.c tests/unit/plan_fixtures.h
+tests_unit_test_memory_SOURCES = tests/unit/test_memory.c tests/unit/plan_fixtures.h \
+	tests/emulation/agreeing_transport.h
 tests_unit_test_memory_LDADD = libmodels.la libruntime.la libcomm.la libbootstrap.la libkernels.la \
 	libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_overlap
-tests_unit_test_overlap_SOURCES = tests/unit/test_overlap.c tests/unit/plan_fixtures.h
+tests_unit_test_overlap_SOURCES = tests/unit/test_overlap.c tests/unit/plan_fixtures.h \
+	tests/emulation/agreeing_transport.h
 tests_unit_test_overlap_LDADD = $(tests_unit_test_memory_LDADD)
 
 unit_tests += tests/unit/test_gpt_create

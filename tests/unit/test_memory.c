@@ -13,6 +13,7 @@
 #include "plan/derive.h"
 #include "plan/simulate.h"
 #include "runtime/context.h"
+#include "tests/emulation/agreeing_transport.h"
 #include "tests/unit/plan_fixtures.h"
 
 enum { GPUS = 24, LAYERS = 8, SEQUENCE = 64 };
@@ -21,49 +22,7 @@ enum { GPUS = 24, LAYERS = 8, SEQUENCE = 64 };
 
 static int nothing;
 
-static enum eth_hpp_status open_group(void *state, const int *ranks, int count, uint32_t id,
-                                      void **group, struct eth_hpp_error *err)
-{
-    (void)ranks;
-    (void)count;
-    (void)id;
-    (void)err;
-    *group = state;
-    return ETH_HPP_OK;
-}
-
-static enum eth_hpp_status agree(void *group, double *values, int count,
-                                 enum eth_hpp_reduction reduction, struct eth_hpp_request **request,
-                                 struct eth_hpp_error *err)
-{
-    (void)values;
-    (void)count;
-    (void)reduction;
-    (void)err;
-    *request = group;
-    return ETH_HPP_OK;
-}
-
-static enum eth_hpp_status done(struct eth_hpp_request *request, double timeout_s,
-                                struct eth_hpp_error *err)
-{
-    (void)request;
-    (void)timeout_s;
-    (void)err;
-    return ETH_HPP_OK;
-}
-
-static void forget(void *state)
-{
-    (void)state;
-}
-
-static const struct eth_hpp_comm_ops pretending = {.name = "pretending",
-                                                   .group_open = open_group,
-                                                   .group_reduce = agree,
-                                                   .group_free = forget,
-                                                   .wait = done,
-                                                   .close = forget};
+static const struct eth_hpp_comm_ops pretending = {AGREEING_TRANSPORT, .wait = agreeing_wait};
 
 /* ---- random plans ---- */
 

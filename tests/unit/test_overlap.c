@@ -3,6 +3,7 @@
 #include "tests/unit/plan_fixtures.h"
 
 #include "runtime/context.h"
+#include "tests/emulation/agreeing_transport.h"
 
 enum { LAYERS = 6, MICRO_BATCHES = 2 };
 
@@ -21,17 +22,6 @@ static struct transport {
     bool in_backward;
 } transport;
 
-static enum eth_hpp_status open_group(void *state, const int *ranks, int count, uint32_t id,
-                                      void **group, struct eth_hpp_error *err)
-{
-    (void)ranks;
-    (void)count;
-    (void)id;
-    (void)err;
-    *group = state;
-    return ETH_HPP_OK;
-}
-
 static enum eth_hpp_status start_sum(void *group, float *data, size_t count,
                                      enum eth_hpp_sum_half halves, struct eth_hpp_request **request,
                                      struct eth_hpp_error *err)
@@ -45,40 +35,15 @@ static enum eth_hpp_status start_sum(void *group, float *data, size_t count,
     return ETH_HPP_OK;
 }
 
-static enum eth_hpp_status agree(void *group, double *values, int count,
-                                 enum eth_hpp_reduction reduction, struct eth_hpp_request **request,
-                                 struct eth_hpp_error *err)
+static enum eth_hpp_status count_wait(struct eth_hpp_request *request, double timeout_s,
+                                      struct eth_hpp_error *err)
 {
-    (void)values;
-    (void)count;
-    (void)reduction;
-    (void)err;
-    *request = group;
-    return ETH_HPP_OK;
-}
-
-static enum eth_hpp_status done(struct eth_hpp_request *request, double timeout_s,
-                                struct eth_hpp_error *err)
-{
-    (void)request;
-    (void)timeout_s;
-    (void)err;
     transport.waits += transport.in_backward;
-    return ETH_HPP_OK;
+    return agreeing_wait(request, timeout_s, err);
 }
 
-static void forget(void *state)
-{
-    (void)state;
-}
-
-static const struct eth_hpp_comm_ops counting = {.name = "counting",
-                                                 .group_open = open_group,
-                                                 .group_sum = start_sum,
-                                                 .group_reduce = agree,
-                                                 .group_free = forget,
-                                                 .wait = done,
-                                                 .close = forget};
+static const struct eth_hpp_comm_ops counting = {AGREEING_TRANSPORT, .group_sum = start_sum,
+                                                 .wait = count_wait};
 
 /* ---- the model ---- */
 
