@@ -86,6 +86,8 @@ AC_DEFUN([ETH_HPP_WITH_CUDA], [
         [for eth_hpp_architecture in `"$NVCC" --list-gpu-arch | sed -n 's/^compute_//p' | sort -un`; do
             AS_IF([test $eth_hpp_architecture -ge 70], [CUDA_ARCHITECTURES="$CUDA_ARCHITECTURES $eth_hpp_architecture"])
         done])
+    AS_CASE([$CUDA_ARCHITECTURES], [*@<:@!0-9\ @:>@*],
+        [AC_MSG_ERROR([CUDA_ARCHITECTURES="$CUDA_ARCHITECTURES" are no compute capabilities: give numbers such as "75 80 90"])])
     AM_CONDITIONAL([HAVE_CUDA], [test $have_cuda = yes])
     ETH_HPP_RESULT([cuda], [the CUDA toolkit], [no GPU module])
     AS_IF([test $have_cuda = yes], [summary_cuda="found, but this version has no GPU module yet, only its kernels"])

@@ -110,13 +110,30 @@ static bool hold(unsigned seed, const char *folder, struct tally *tally)
     return done;
 }
 
+/* The argument, or what stands in for it where there is none; ends the program where it is no
+ * number.
+ */
+static unsigned number_of(int argc, char **argv, int at, unsigned otherwise)
+{
+    char *end;
+    if (argc <= at)
+        return otherwise;
+    unsigned long number = strtoul(argv[at], &end, 10);
+    if (argv[at][0] >= '0' && argv[at][0] <= '9' && *end == '\0' && number <= 1000000)
+        return (unsigned)number;
+    fprintf(stderr,
+            "optimum: \"%s\" is no number from 0 to 1000000\n"
+            "usage: optimum [FOLDER [COUNT [FIRST-SEED]]]\n",
+            argv[at]);
+    exit(2);
+}
+
 int main(int argc, char **argv)
 {
     struct tally tally = {0};
     const char *folder = argc > 1 ? argv[1] : "-";
-    int count = argc > 2 ? atoi(argv[2]) : 200;
-    unsigned first = argc > 3 ? (unsigned)atoi(argv[3]) : 0;
-    for (unsigned seed = first; seed < first + (unsigned)count; seed++)
+    unsigned count = number_of(argc, argv, 2, 200), first = number_of(argc, argv, 3, 0);
+    for (unsigned seed = first; seed < first + count; seed++)
         if (!hold(seed, folder, &tally))
             return 1;
     printf(
