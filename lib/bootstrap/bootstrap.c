@@ -315,9 +315,11 @@ void eth_hpp_bootstrap_fail(struct eth_hpp_bootstrap *bootstrap, const struct et
         eth_hpp_log_error("%s", error->text);
     eth_hpp_step_end_listen();
     eth_hpp_step_end_pause(!speaks ? STAY_S : place->rank == 0 ? FIRST_STAYS_S : 0, !speaks);
+    /* At once, and only then in order: leaving may take a second, after which it would be another
+     * rank's turn to speak. */
+    if (speaks && !eth_hpp_step_end_ask())
+        eth_hpp_bootstrap_abort(bootstrap, exit_code, error->text);
     leave(bootstrap);
-    if (speaks)
-        eth_hpp_bootstrap_end_stragglers(exit_code);
     _exit(exit_code);
 }
 

@@ -1,9 +1,12 @@
 #include "bootstrap/pmix_presence.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -13,10 +16,10 @@
  */
 enum { ANSWER_S = 1, ASKED_AT_ONCE = 64 };
 #define POLL_S 0.002
-/* For the first node to name those that are missing and end the job, and for each one after it; all
- * from the last turn on have it at once. */
+/* For the first node to name those that are missing and end the job, and for each one after it,
+ * which may have come to the exchange earlier; all from the last turn on have it at once. */
 #define FIRST_TURN_S 3.0
-#define TURN_S       1.5
+#define TURN_S       2.5
 enum { LAST_TURN = 3 };
 
 /* A question to ranks' servers. Answers may come when nobody waits for them any more, so it is not
@@ -311,12 +314,24 @@ static void name_all_missing(const struct eth_hpp_pmix_presence *presence, doubl
                           timeout_s);
 }
 
+/* A name that one process of this host can have, until it ends. False where another one has it. */
+static bool is_first_here(const struct eth_hpp_pmix_presence *presence)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX}; /* abstract: the first byte is 0 */
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "eth-hpp.%d.%d.%.80s", presence->round,
+             presence->fence, presence->self.nspace);
+    return fd < 0 || bind(fd, (struct sockaddr *)&name, sizeof(name)) == 0 || errno != EADDRINUSE;
+}
+
 /* Where all ranks of a node have left, its server is gone, and servers that try to reach it answer
- * nobody for half a minute: ranks of several nodes may then take themselves for the lowest. They
- * speak one after another, and the first ends the job. */
+ * nobody for half a minute: several ranks may then take themselves for the lowest. One of each node
+ * is left, they speak one after another, and the first ends the job. */
 static bool may_speak(const struct eth_hpp_pmix_presence *presence)
 {
     const int turn = presence->own_node;
+    if (!is_first_here(presence))
+        return false;
     if (turn > 0)
         eth_hpp_step_end_pause(FIRST_TURN_S + TURN_S * ((turn < LAST_TURN ? turn : LAST_TURN) - 1),
                                true);

@@ -49,17 +49,29 @@ void eth_hpp_step_end_pause(double seconds, bool listening)
         nanosleep(&slice, NULL);
 }
 
-/* Without the task's streams: as long as one is open the step does not end. */
+/* Without the task's streams: as long as one is open the step does not end. With SIGTERM blocked:
+ * scancel itself sends to one node after another, and as a process of the step gets the signal from
+ * the first of them, maybe before it has come to the last. */
 static bool start(char *const argv[], pid_t *child)
 {
     posix_spawn_file_actions_t quiet;
+    posix_spawnattr_t deaf;
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGTERM);
     if (posix_spawn_file_actions_init(&quiet) != 0)
         return false;
-    bool started =
-        posix_spawn_file_actions_addopen(&quiet, STDIN_FILENO, "/dev/null", O_RDWR, 0) == 0 &&
-        posix_spawn_file_actions_adddup2(&quiet, STDIN_FILENO, STDOUT_FILENO) == 0 &&
-        posix_spawn_file_actions_adddup2(&quiet, STDIN_FILENO, STDERR_FILENO) == 0 &&
-        posix_spawnp(child, argv[0], &quiet, NULL, argv, environ) == 0;
+    bool started = posix_spawnattr_init(&deaf) == 0;
+    if (started) {
+        started =
+            posix_spawnattr_setsigmask(&deaf, &blocked) == 0 &&
+            posix_spawnattr_setflags(&deaf, POSIX_SPAWN_SETSIGMASK) == 0 &&
+            posix_spawn_file_actions_addopen(&quiet, STDIN_FILENO, "/dev/null", O_RDWR, 0) == 0 &&
+            posix_spawn_file_actions_adddup2(&quiet, STDIN_FILENO, STDOUT_FILENO) == 0 &&
+            posix_spawn_file_actions_adddup2(&quiet, STDIN_FILENO, STDERR_FILENO) == 0 &&
+            posix_spawnp(child, argv[0], &quiet, &deaf, argv, environ) == 0;
+        posix_spawnattr_destroy(&deaf);
+    }
     posix_spawn_file_actions_destroy(&quiet);
     return started;
 }
