@@ -28,12 +28,10 @@ cpu_kernels = \
 libkernels_la_SOURCES += $(cpu_kernels) \
 	kernels/cpu/thread_count.c kernels/cpu/threads.c kernels/cpu/threads.h
 libkernels_la_CFLAGS += $(ONEDNN_CFLAGS)
-libkernels_la_LIBADD = $(ONEDNN_LIBS)
 
 # The same files over double, for the gradient checks of the unit tests.
 check_LTLIBRARIES += libkernels64.la
 libkernels64_la_SOURCES = $(cpu_kernels)
 libkernels64_la_CPPFLAGS = $(AM_CPPFLAGS) -DETH_HPP_CPU_FLOAT64
 libkernels64_la_CFLAGS = $(kernels_cflags) $(ONEDNN_CFLAGS)
-libkernels64_la_LIBADD = $(ONEDNN_LIBS)
 endif

@@ -30,6 +30,25 @@ AC_DEFUN([ETH_HPP_PKG], [
         [PKG_CHECK_MODULES([$1], [$3], [have_$2=yes], [have_$2=no])])
 ])
 
+# ETH_HPP_LIBRARY(VARIABLE, library, function, LIBS, DESCRIPTION): the file of a shared library that is opened at run
+# time, as a program that is linked with it would name it.
+AC_DEFUN([ETH_HPP_LIBRARY], [
+    AC_REQUIRE([ETH_HPP_READELF])
+    eth_hpp_libs=$LIBS
+    LIBS="$4 $LIBS"
+    AC_MSG_CHECKING([for the file of lib$2])
+    AC_LINK_IFELSE([AC_LANG_CALL([], [$3])],
+        [$1=`"$READELF" -d conftest$EXEEXT | sed -n 's/.*NEEDED.*: .\(lib$2\.so.*\).$/\1/p'`])
+    LIBS=$eth_hpp_libs
+    AC_MSG_RESULT([$$1])
+    AS_IF([test "x$$1" = x], [AC_MSG_ERROR([a program that calls $3 is not linked with lib$2])])
+    AC_DEFINE_UNQUOTED([$1], ["$$1"], [$5])
+])
+AC_DEFUN([ETH_HPP_READELF], [
+    AC_CHECK_TOOL([READELF], [readelf])
+    AS_IF([test "x$READELF" = x], [AC_MSG_ERROR([readelf is needed: install binutils])])
+])
+
 AC_DEFUN([ETH_HPP_WITH_PMIX], [
     ETH_HPP_ARG_WITH([pmix], [PMIx, which bootstraps ranks under Slurm])
     ETH_HPP_PKG([PMIX], [pmix], [pmix >= 3])
@@ -41,7 +60,9 @@ AC_DEFUN([ETH_HPP_WITH_PMIX], [
 AC_DEFUN([ETH_HPP_WITH_UCX], [
     ETH_HPP_ARG_WITH([ucx], [UCX, the transport between CPU ranks])
     ETH_HPP_PKG([UCX], [ucx], [ucx >= 1.10])
-    AS_IF([test $have_ucx = yes], [AC_DEFINE([HAVE_UCX], [1], [UCX is there])])
+    AS_IF([test $have_ucx = yes], [
+        AC_DEFINE([HAVE_UCX], [1], [UCX is there])
+        ETH_HPP_LIBRARY([ETH_HPP_UCP_LIBRARY], [ucp], [ucp_cleanup], [$UCX_LIBS], [the file of UCX])])
     AM_CONDITIONAL([HAVE_UCX], [test $have_ucx = yes])
     ETH_HPP_RESULT([ucx], [libucx-dev], [no transport between CPU ranks])
 ])
@@ -135,8 +156,9 @@ AC_DEFUN([ETH_HPP_WITH_ONEDNN], [
         LIBS=$eth_hpp_libs
     ])
     AC_SUBST([ONEDNN_CFLAGS])
-    AC_SUBST([ONEDNN_LIBS])
-    AS_IF([test $have_onednn = yes], [AC_DEFINE([HAVE_ONEDNN], [1], [oneDNN is there])])
+    AS_IF([test $have_onednn = yes], [
+        AC_DEFINE([HAVE_ONEDNN], [1], [oneDNN is there])
+        ETH_HPP_LIBRARY([ETH_HPP_ONEDNN_LIBRARY], [dnnl], [dnnl_sgemm], [$ONEDNN_LIBS], [the file of oneDNN])])
     AM_CONDITIONAL([HAVE_ONEDNN], [test $have_onednn = yes])
     ETH_HPP_RESULT([onednn], [libdnnl-dev], [no CPU kernels: no training without a GPU])
 ])

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "kernels/cpu/gemm.h"
+
 static void destroy(struct eth_hpp_kernels *kernels)
 {
     eth_hpp_cpu_threads_stop(kernels->state);
@@ -13,7 +15,9 @@ enum eth_hpp_status ETH_HPP_CPU(create)(struct eth_hpp_kernels **kernels, struct
     static struct eth_hpp_kernels_ops ops;
     struct eth_hpp_cpu_threads *threads = NULL;
     int count;
-    enum eth_hpp_status status = eth_hpp_cpu_threads_count(&count, err);
+    enum eth_hpp_status status = ETH_HPP_CPU(gemm_open)(err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_cpu_threads_count(&count, err);
     if (status == ETH_HPP_OK && count > 1)
         status = eth_hpp_cpu_threads_start(count, &threads, err);
     if (status != ETH_HPP_OK)

@@ -16,6 +16,10 @@ struct eth_hpp_cpu_gemm {
     real *c;
 };
 
+/* To be called before the first product: opens oneDNN. Errors: UNSUPPORTED (it is not installed).
+ */
+enum eth_hpp_status ETH_HPP_CPU(gemm_open)(struct eth_hpp_error *err);
+
 /* By the calling thread alone. */
 void ETH_HPP_CPU(gemm)(const struct eth_hpp_cpu_gemm *product);
 

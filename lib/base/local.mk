@@ -11,6 +11,7 @@ libbase_la_SOURCES = \
 	lib/base/json_keys.c lib/base/json_keys.h \
 	lib/base/json_read.c \
 	lib/base/json_write.c \
+	lib/base/library.c lib/base/library.h \
 	lib/base/log.c lib/base/log.h \
 	lib/base/option.c lib/base/option.h \
 	lib/base/option_job.c

@@ -4,13 +4,13 @@ libcomm_la_SOURCES = \
 	lib/comm/component.h \
 	lib/comm/self.c
 libcomm_la_CFLAGS = $(AM_CFLAGS) $(UCX_CFLAGS)
-libcomm_la_LIBADD = $(UCX_LIBS)
 if HAVE_UCX
 libcomm_la_SOURCES += \
 	lib/comm/ucx/ucx.c lib/comm/ucx/ucx.h \
 	lib/comm/ucx/ucx_direct_sum.c \
 	lib/comm/ucx/ucx_failure.c \
 	lib/comm/ucx/ucx_group.c \
+	lib/comm/ucx/ucx_library.c lib/comm/ucx/ucx_library.h \
 	lib/comm/ucx/ucx_message.c \
 	lib/comm/ucx/ucx_far_sum.c \
 	lib/comm/ucx/ucx_near.c \

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/library.h"
 #include "base/log.h"
 #include "base/option.h"
 
@@ -339,6 +340,24 @@ static void errors_keep_their_status_through_prefixes(void **state)
     assert_int_equal(eth_hpp_error_exit_code(err.status), ETH_HPP_EXIT_INFEASIBLE);
 }
 
+/* ---- libraries ---- */
+
+static void a_library_that_is_missing_or_another_version_is_named(void **state)
+{
+    (void)state;
+    void *library, *function = NULL;
+    struct eth_hpp_error err;
+    assert_int_equal(eth_hpp_library_open("libeth-hpp-nothing.so.7", "nothing7", &library, &err),
+                     ETH_HPP_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "libeth-hpp-nothing.so.7: "));
+    assert_non_null(strstr(err.text, ": install nothing7"));
+    assert_int_equal(eth_hpp_library_open("libc.so.6", "libc6", &library, &err), ETH_HPP_OK);
+    assert_int_equal(eth_hpp_library_find(library, "libc.so.6", "eth_hpp_nothing", &function, &err),
+                     ETH_HPP_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "libc.so.6: has no eth_hpp_nothing"));
+    assert_null(function);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +376,7 @@ int main(void)
         cmocka_unit_test(an_option_like_another_differs_in_its_help_only),
         cmocka_unit_test(no_input_can_forge_a_log_line),
         cmocka_unit_test(errors_keep_their_status_through_prefixes),
+        cmocka_unit_test(a_library_that_is_missing_or_another_version_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include <ucs/config/global_opts.h>
 
 #define FOREVER_S 1e9
 
@@ -25,10 +24,10 @@ static void ucx_free(struct eth_hpp_ucx *ucx)
         eth_hpp_ucx_group_free(group);
     }
     if (ucx->worker != NULL)
-        ucp_worker_destroy(ucx->worker);
+        eth_hpp_ucp.worker_destroy(ucx->worker);
     eth_hpp_ucx_peers_free(ucx);
     if (ucx->context != NULL)
-        ucp_cleanup(ucx->context);
+        eth_hpp_ucp.cleanup(ucx->context);
     if (ucx->shared >= 0)
         close(ucx->shared);
     if (ucx->epoll >= 0)
@@ -87,7 +86,8 @@ static const struct eth_hpp_comm_ops ucx_ops = {
 
 static enum eth_hpp_status ucx_error(struct eth_hpp_error *err, const char *what, ucs_status_t code)
 {
-    return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "UCX: %s: %s", what, ucs_status_string(code));
+    return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "UCX: %s: %s", what,
+                             eth_hpp_ucp.status_string(code));
 }
 
 static enum eth_hpp_status open_worker(struct eth_hpp_ucx *ucx, struct eth_hpp_error *err)
@@ -106,21 +106,21 @@ static enum eth_hpp_status open_worker(struct eth_hpp_ucx *ucx, struct eth_hpp_e
 
     /* A lost peer is reported here, once; UCX would add lines of its own on every rank. */
     if (getenv("UCX_LOG_LEVEL") == NULL)
-        ucs_global_opts_set_value("LOG_LEVEL", "fatal");
-    ucs_status_t code = ucp_config_read(NULL, NULL, &config);
+        eth_hpp_ucp.global_opts_set_value("LOG_LEVEL", "fatal");
+    ucs_status_t code = eth_hpp_ucp.config_read(NULL, NULL, &config);
     if (code != UCS_OK)
         return ucx_error(err, "its settings in the environment cannot be used", code);
     if (getenv("UCX_KEEPALIVE_INTERVAL") == NULL) /* a node that vanishes is noticed in seconds */
-        ucp_config_modify(config, "KEEPALIVE_INTERVAL", "3s");
+        eth_hpp_ucp.config_modify(config, "KEEPALIVE_INTERVAL", "3s");
     /* A part of a chunk goes to TCP in one call. These are read from nowhere but the environment.
      */
     setenv("UCX_TCP_TX_SEG_SIZE", "128k", 0);
     setenv("UCX_TCP_RX_SEG_SIZE", "128k", 0);
-    code = ucp_init(&params, config, &ucx->context);
-    ucp_config_release(config);
+    code = eth_hpp_ucp.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &ucx->context);
+    eth_hpp_ucp.config_release(config);
     if (code != UCS_OK)
         return ucx_error(err, "it does not start", code);
-    code = ucp_worker_create(ucx->context, &worker_params, &ucx->worker);
+    code = eth_hpp_ucp.worker_create(ucx->context, &worker_params, &ucx->worker);
     if (code != UCS_OK)
         return ucx_error(err, "no transport can be opened (is UCX_TLS set?)", code);
     return ETH_HPP_OK;
@@ -132,7 +132,7 @@ static enum eth_hpp_status open_events(struct eth_hpp_ucx *ucx, struct eth_hpp_e
     struct epoll_event bell = {.events = EPOLLIN, .data.ptr = ucx};
     struct epoll_event progress = {.events = EPOLLIN, .data.ptr = NULL};
     int descriptor;
-    ucs_status_t code = ucp_worker_get_efd(ucx->worker, &descriptor);
+    ucs_status_t code = eth_hpp_ucp.worker_get_efd(ucx->worker, &descriptor);
     if (code != UCS_OK)
         return ucx_error(err, "its transports cannot wake a sleeping process", code);
     ucx->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -177,6 +177,9 @@ enum eth_hpp_status eth_hpp_comm_ucx_open(struct eth_hpp_bootstrap *bootstrap, d
     const struct eth_hpp_bootstrap_place *place = eth_hpp_bootstrap_get_place(bootstrap);
     struct eth_hpp_comm *opened = NULL;
     pthread_condattr_t monotonic;
+    enum eth_hpp_status status = eth_hpp_ucp_open(err);
+    if (status != ETH_HPP_OK)
+        return status;
     struct eth_hpp_ucx *ucx = calloc(1, sizeof(*ucx));
     if (ucx == NULL)
         return eth_hpp_error_memory(err, "the transport");
@@ -191,7 +194,7 @@ enum eth_hpp_status eth_hpp_comm_ucx_open(struct eth_hpp_bootstrap *bootstrap, d
     pthread_cond_init(&ucx->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
 
-    enum eth_hpp_status status = open_worker(ucx, err);
+    status = open_worker(ucx, err);
     if (status == ETH_HPP_OK)
         status = open_events(ucx, err);
     if (status == ETH_HPP_OK)

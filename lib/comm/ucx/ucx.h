@@ -13,9 +13,9 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <ucp/api/ucp.h>
 
 #include "comm/component.h"
+#include "comm/ucx/ucx_library.h"
 
 struct eth_hpp_ucx;
 

@@ -212,7 +212,7 @@ void eth_hpp_ucx_failure_lost(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_
         snprintf(notice.text, sizeof(notice.text),
                  "rank %d on %s is lost: its connection with rank %d on %s broke (%s)", peer->rank,
                  peer->host, ucx->rank, ucx->peers[ucx->rank].host,
-                 ucs_status_string(peer->broken));
+                 eth_hpp_ucp.status_string(peer->broken));
     }
     consider(ucx, &notice);
 }

@@ -38,7 +38,7 @@ static void leave(struct eth_hpp_ucx_message *message, ucs_status_t status)
 
 static void sent(void *handle, ucs_status_t status, void *user)
 {
-    ucp_request_free(handle);
+    eth_hpp_ucp.request_free(handle);
     leave(user, status);
 }
 
@@ -52,7 +52,7 @@ static void received(void *handle, ucs_status_t status, const ucp_tag_recv_info_
         message->early_status = status;
         return;
     }
-    ucp_request_free(handle);
+    eth_hpp_ucp.request_free(handle);
     leave(message, status);
 }
 
@@ -80,8 +80,8 @@ void eth_hpp_ucx_send(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *messa
     enter(ucx, message, size, peer, false);
     started(message, endpoint == NULL
                          ? UCS_STATUS_PTR(UCS_ERR_CONNECTION_RESET)
-                         : ucp_tag_send_nbx(endpoint, data, size,
-                                            eth_hpp_ucx_tag(kind, ucx->rank, tag), &param));
+                         : eth_hpp_ucp.tag_send_nbx(endpoint, data, size,
+                                                    eth_hpp_ucx_tag(kind, ucx->rank, tag), &param));
 }
 
 void eth_hpp_ucx_receive(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *message, void *data,
@@ -100,11 +100,11 @@ void eth_hpp_ucx_receive(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *me
         return;
     }
     message->starting = true;
-    ucs_status_ptr_t handle =
-        ucp_tag_recv_nbx(ucx->worker, data, size, eth_hpp_ucx_tag(kind, peer < 0 ? 0 : peer, tag),
-                         peer < 0 ? KIND_MASK : ~UINT64_C(0), &param);
+    ucs_status_ptr_t handle = eth_hpp_ucp.tag_recv_nbx(
+        ucx->worker, data, size, eth_hpp_ucx_tag(kind, peer < 0 ? 0 : peer, tag),
+        peer < 0 ? KIND_MASK : ~UINT64_C(0), &param);
     if (UCS_PTR_IS_PTR(handle) && !message->starting) {
-        ucp_request_free(handle);
+        eth_hpp_ucp.request_free(handle);
         leave(message, message->early_status);
         return;
     }
@@ -121,7 +121,7 @@ void eth_hpp_ucx_flush(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *mess
     };
     ucp_ep_h endpoint = ucx->peers[peer].endpoint;
     enter(ucx, message, 0, peer, false);
-    started(message, endpoint == NULL ? NULL : ucp_ep_flush_nbx(endpoint, &param));
+    started(message, endpoint == NULL ? NULL : eth_hpp_ucp.ep_flush_nbx(endpoint, &param));
 }
 
 int eth_hpp_ucx_cancel_receives(struct eth_hpp_ucx *ucx, int peer)
@@ -131,7 +131,7 @@ int eth_hpp_ucx_cancel_receives(struct eth_hpp_ucx *ucx, int peer)
     for (struct eth_hpp_ucx_message *message = ucx->messages; message != NULL; message = next) {
         next = message->next; /* its callback may take it out of the list at once */
         if (message->receive && message->handle != NULL && (peer < 0 || message->peer == peer)) {
-            ucp_request_cancel(ucx->worker, message->handle);
+            eth_hpp_ucp.request_cancel(ucx->worker, message->handle);
             cancelled++;
         }
     }

@@ -46,10 +46,10 @@ static enum eth_hpp_status publish(struct eth_hpp_ucx *ucx, struct eth_hpp_boots
 {
     ucp_address_t *address;
     size_t size;
-    ucs_status_t code = ucp_worker_get_address(ucx->worker, &address, &size);
+    ucs_status_t code = eth_hpp_ucp.worker_get_address(ucx->worker, &address, &size);
     if (code != UCS_OK)
         return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "UCX: this process has no address: %s",
-                                 ucs_status_string(code));
+                                 eth_hpp_ucp.status_string(code));
     enum eth_hpp_status status;
     char *value = malloc(sizeof(*card) + size);
     if (value == NULL) {
@@ -60,7 +60,7 @@ static enum eth_hpp_status publish(struct eth_hpp_ucx *ucx, struct eth_hpp_boots
         status = eth_hpp_bootstrap_put(bootstrap, card_key, value, sizeof(*card) + size, err);
     }
     free(value);
-    ucp_worker_release_address(ucx->worker, address);
+    eth_hpp_ucp.worker_release_address(ucx->worker, address);
     return status;
 }
 
@@ -188,7 +188,7 @@ ucp_ep_h eth_hpp_ucx_endpoint(struct eth_hpp_ucx *ucx, int rank)
             peer->pid_descriptor >= 0 ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = endpoint_broke, .arg = peer},
     };
-    ucs_status_t status = ucp_ep_create(ucx->worker, &params, &peer->endpoint);
+    ucs_status_t status = eth_hpp_ucp.ep_create(ucx->worker, &params, &peer->endpoint);
     if (status != UCS_OK) {
         peer->endpoint = NULL;
         peer->broken = status;
@@ -203,9 +203,9 @@ static void close_now(struct eth_hpp_ucx_peer *peer)
                                        .flags = UCP_EP_CLOSE_FLAG_FORCE};
     if (peer->endpoint == NULL)
         return;
-    ucs_status_ptr_t handle = ucp_ep_close_nbx(peer->endpoint, &force);
+    ucs_status_ptr_t handle = eth_hpp_ucp.ep_close_nbx(peer->endpoint, &force);
     if (UCS_PTR_IS_PTR(handle))
-        ucp_request_free(handle);
+        eth_hpp_ucp.request_free(handle);
     peer->endpoint = NULL;
 }
 
@@ -245,14 +245,15 @@ void eth_hpp_ucx_peers_close(struct eth_hpp_ucx *ucx)
         struct eth_hpp_ucx_peer *peer = &ucx->peers[rank];
         if (peer->endpoint == NULL || peer->broken != UCS_OK)
             continue;
-        ucs_status_ptr_t handle = ucp_ep_close_nbx(peer->endpoint, &flush);
+        ucs_status_ptr_t handle = eth_hpp_ucp.ep_close_nbx(peer->endpoint, &flush);
         peer->endpoint = NULL;
         if (!UCS_PTR_IS_PTR(handle))
             continue;
-        while (ucp_request_check_status(handle) == UCS_INPROGRESS && eth_hpp_clock_now() < deadline)
-            if (ucp_worker_progress(ucx->worker) == 0)
+        while (eth_hpp_ucp.request_check_status(handle) == UCS_INPROGRESS &&
+               eth_hpp_clock_now() < deadline)
+            if (eth_hpp_ucp.worker_progress(ucx->worker) == 0)
                 usleep(100);
-        ucp_request_free(handle);
+        eth_hpp_ucp.request_free(handle);
     }
     for (int rank = 0; rank < ucx->size; rank++)
         close_now(&ucx->peers[rank]);

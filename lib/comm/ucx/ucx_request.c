@@ -121,9 +121,9 @@ enum eth_hpp_status eth_hpp_ucx_wait(struct eth_hpp_request *request, double tim
     else if (ucx->failure.state != ETH_HPP_UCX_RUNNING)
         status = eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "%s", ucx->failure.notice.text);
     else
-        status =
-            eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "%s rank %d failed: %s", request->what,
-                              atomic_load(&request->waits_for), ucs_status_string(request->status));
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "%s rank %d failed: %s", request->what,
+                                   atomic_load(&request->waits_for),
+                                   eth_hpp_ucp.status_string(request->status));
     pthread_mutex_unlock(&ucx->mutex);
     if (status == ETH_HPP_OK && request->deliver != NULL)
         request->deliver(request);

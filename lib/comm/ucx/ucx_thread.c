@@ -35,7 +35,7 @@ static bool take_submissions(struct eth_hpp_ucx *ucx)
 bool eth_hpp_ucx_pass(struct eth_hpp_ucx *ucx)
 {
     bool busy = take_submissions(ucx);
-    busy = ucp_worker_progress(ucx->worker) != 0 || busy;
+    busy = eth_hpp_ucp.worker_progress(ucx->worker) != 0 || busy;
     busy = eth_hpp_ucx_groups_poll(ucx) || busy;
     return eth_hpp_ucx_near_poll(ucx) || busy;
 }
@@ -44,7 +44,7 @@ bool eth_hpp_ucx_pass(struct eth_hpp_ucx *ucx)
 static bool may_sleep(struct eth_hpp_ucx *ucx)
 {
     return ucx->ready == NULL && !ucx->trouble && eth_hpp_ucx_near_sleep(ucx) &&
-           ucp_worker_arm(ucx->worker) == UCS_OK;
+           eth_hpp_ucp.worker_arm(ucx->worker) == UCS_OK;
 }
 
 bool eth_hpp_ucx_take_over(struct eth_hpp_ucx *ucx)
@@ -77,7 +77,7 @@ static void handle_event(struct eth_hpp_ucx *ucx, const struct epoll_event *even
     } else if (event->data.ptr != NULL) {
         struct eth_hpp_ucx_peer *peer = event->data.ptr;
         /* Its last messages may lie in shared memory: they count. */
-        while (ucp_worker_progress(ucx->worker) != 0)
+        while (eth_hpp_ucp.worker_progress(ucx->worker) != 0)
             ;
         peer->ended = true;
         ucx->trouble = true;
