@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "plan/program.h"
 
@@ -27,44 +28,86 @@ static struct eth_hpp_compute *order_of(const struct eth_hpp_program *program)
     return order;
 }
 
-static void free_orders(const struct eth_hpp_compute **orders, int count)
+/* The orders of all stages of a plan. Pipelines that are cut alike share theirs. */
+struct orders {
+    const struct eth_hpp_compute **list; /* [stage of the layout] */
+    int *stage_of;                       /* the first stage of each pipeline that has its own, */
+    const struct eth_hpp_pipeline **own; /* and the pipeline */
+    int own_count;
+};
+
+static void free_orders(struct orders *orders)
 {
-    for (int s = 0; orders != NULL && s < count; s++)
-        free((void *)orders[s]);
-    free(orders);
+    for (int i = 0; i < orders->own_count; i++)
+        for (int s = 0; s < orders->own[i]->stage_count; s++)
+            free((void *)orders->list[orders->stage_of[i] + s]);
+    free(orders->list);
+    free(orders->stage_of);
+    free(orders->own);
 }
 
-/* The orders of all stages of the plan, in the layout's order. */
+/* Do the stages of both compute in the same order? */
+static bool in_like_order(const struct eth_hpp_pipeline *a, const struct eth_hpp_pipeline *b)
+{
+    bool like = a->stage_count == b->stage_count && a->micro_batches == b->micro_batches;
+    for (int s = 0; s < a->stage_count && like; s++)
+        like = a->stages[s].in_flight == b->stages[s].in_flight;
+    return like;
+}
+
+/* Compiles the orders of a pipeline whose first stage is `at` in the layout. */
+static enum eth_hpp_status compile_pipeline(const struct eth_hpp_plan *plan,
+                                            const struct eth_hpp_pipeline *pipeline,
+                                            const double *output_bytes,
+                                            const double *gradient_bytes, int at,
+                                            struct orders *orders, struct eth_hpp_error *err)
+{
+    enum eth_hpp_status status = ETH_HPP_OK;
+    orders->own[orders->own_count] = pipeline;
+    orders->stage_of[orders->own_count++] = at;
+    for (int s = 0; s < pipeline->stage_count && status == ETH_HPP_OK; s++) {
+        struct eth_hpp_program program;
+        status = eth_hpp_program_compile(plan, output_bytes, gradient_bytes,
+                                         pipeline->stages[s].workers[0].ranks[0], &program, err);
+        if (status != ETH_HPP_OK)
+            break;
+        orders->list[at + s] = order_of(&program);
+        if (orders->list[at + s] == NULL)
+            status = eth_hpp_error_memory(err, "the simulation");
+        eth_hpp_program_free(&program);
+    }
+    return status;
+}
+
+/* *orders is to be freed whatever comes of it. */
 static enum eth_hpp_status compile_orders(const struct eth_hpp_plan *plan,
                                           const struct eth_hpp_profile *profile, int stage_count,
-                                          const struct eth_hpp_compute ***result,
-                                          struct eth_hpp_error *err)
+                                          struct orders *orders, struct eth_hpp_error *err)
 {
     double *output_bytes = NULL, *gradient_bytes = NULL;
-    const struct eth_hpp_compute **orders = calloc((size_t)stage_count, sizeof(*orders));
+    size_t pipelines = (size_t)plan->pipeline_count;
+    orders->list = calloc((size_t)stage_count, sizeof(*orders->list));
+    orders->stage_of = calloc(pipelines, sizeof(*orders->stage_of));
+    orders->own = calloc(pipelines, sizeof(*orders->own));
+    if (orders->list == NULL || orders->stage_of == NULL || orders->own == NULL)
+        return eth_hpp_error_memory(err, "the simulation");
     enum eth_hpp_status status =
-        orders == NULL ? eth_hpp_error_memory(err, "the simulation")
-                       : eth_hpp_program_sizes(plan, profile, &output_bytes, &gradient_bytes, err);
-    int at = 0;
-    for (int p = 0; p < plan->pipeline_count && status == ETH_HPP_OK; p++)
-        for (int s = 0; s < plan->pipelines[p].stage_count && status == ETH_HPP_OK; s++) {
-            struct eth_hpp_program program;
-            status = eth_hpp_program_compile(plan, output_bytes, gradient_bytes,
-                                             plan->pipelines[p].stages[s].workers[0].ranks[0],
-                                             &program, err);
-            if (status != ETH_HPP_OK)
-                break;
-            orders[at] = order_of(&program);
-            if (orders[at++] == NULL)
-                status = eth_hpp_error_memory(err, "the simulation");
-            eth_hpp_program_free(&program);
-        }
+        eth_hpp_program_sizes(plan, profile, &output_bytes, &gradient_bytes, err);
+    for (int p = 0, at = 0; p < plan->pipeline_count && status == ETH_HPP_OK; p++) {
+        const struct eth_hpp_pipeline *pipeline = &plan->pipelines[p];
+        int like = 0;
+        while (like < orders->own_count && !in_like_order(orders->own[like], pipeline))
+            like++;
+        if (like == orders->own_count)
+            status =
+                compile_pipeline(plan, pipeline, output_bytes, gradient_bytes, at, orders, err);
+        else
+            memcpy(&orders->list[at], &orders->list[orders->stage_of[like]],
+                   (size_t)pipeline->stage_count * sizeof(*orders->list));
+        at += pipeline->stage_count;
+    }
     free(output_bytes);
     free(gradient_bytes);
-    if (status == ETH_HPP_OK)
-        *result = orders;
-    else
-        free_orders(orders, stage_count);
     return status;
 }
 
@@ -217,7 +260,7 @@ eth_hpp_simulate_observed(const struct eth_hpp_plan *plan, const struct eth_hpp_
         .cost = &cost, .blocking_transfers = blocking_transfers, .observer = observer};
     struct eth_hpp_layout layout = {0};
     struct eth_hpp_simulation made = {0};
-    const struct eth_hpp_compute **orders = NULL;
+    struct orders orders = {0};
     enum eth_hpp_status status = eth_hpp_cost_init(&cost, cluster, profile, err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_layout_from_plan(plan, cluster, &layout, err);
@@ -228,14 +271,14 @@ eth_hpp_simulate_observed(const struct eth_hpp_plan *plan, const struct eth_hpp_
     if (status == ETH_HPP_OK && !evaluator.extrapolate)
         status = compile_orders(plan, profile, layout.stage_count, &orders, err);
     if (status == ETH_HPP_OK)
-        status = eth_hpp_evaluate(&evaluator, &layout, orders, &made.step, err);
+        status = eth_hpp_evaluate(&evaluator, &layout, orders.list, &made.step, err);
     if (status == ETH_HPP_OK)
         status = fill_ranks(plan, &evaluator, &layout, &made, err);
     if (status == ETH_HPP_OK) {
         fill_predicted(&made);
         *simulation = made;
     }
-    free_orders(orders, layout.stage_count);
+    free_orders(&orders);
     eth_hpp_layout_free(&layout);
     eth_hpp_evaluator_free(&evaluator);
     eth_hpp_cost_free(&cost);
