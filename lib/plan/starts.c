@@ -14,15 +14,21 @@ enum { COUNTS = 16, SHARES = 6, ROUNDS_MAX = 32 };
 /* Characters of candidates, above those of partitions of the pools. */
 enum { MIXED = 1 << 27, EVEN = 1 << 28, FEW = 1 << 29, ONE_NODE = 1 << 30 };
 
+/* How many candidates are kept: a quick search goes on with the best one alone. */
+static int most_candidates(const struct eth_hpp_workshop *shop)
+{
+    return shop->effort == ETH_HPP_EFFORT_QUICK ? 1 : ETH_HPP_CANDIDATES;
+}
+
 double eth_hpp_candidates_offer(struct eth_hpp_candidates *candidates,
                                 struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
                                 int character)
 {
-    int at = 0;
+    int at = 0, most = most_candidates(shop);
     while (at < candidates->count && candidates->list[at].character != character)
         at++;
     double limit_s = INFINITY;
-    if (at < candidates->count || at == ETH_HPP_CANDIDATES)
+    if (at < candidates->count || at == most)
         limit_s = candidates->list[at < candidates->count ? at : at - 1].step_s;
     shop->limit_s = limit_s;
     enum eth_hpp_draft_fault fault = eth_hpp_draft_lay(shop, draft);
@@ -32,7 +38,7 @@ double eth_hpp_candidates_offer(struct eth_hpp_candidates *candidates,
     if (fault != ETH_HPP_DRAFT_FITS)
         return INFINITY;
     double step_s = shop->step.step_s;
-    if (at == candidates->count && at < ETH_HPP_CANDIDATES)
+    if (at == candidates->count && at < most)
         candidates->list[candidates->count++].step_s = INFINITY;
     else if (at == candidates->count)
         at--; /* none of this character: the worst gives way */
@@ -68,16 +74,29 @@ void eth_hpp_candidates_offer_ways(struct eth_hpp_candidates *candidates,
     }
 }
 
+/* The step that a draft must promise to be tried. A beat alone says little of fill, drain and sums:
+ * with many candidates 1.1 x the worst that is kept. */
+static double worth(const struct eth_hpp_workshop *shop,
+                    const struct eth_hpp_candidates *candidates)
+{
+    int most = most_candidates(shop);
+    if (candidates->count < most)
+        return INFINITY;
+    return (most > 1 ? 1.1 : 1) * candidates->list[most - 1].step_s;
+}
+
 /* Tries a draft of one group whose stages are set but for their layers: without recompute, else
- * with it, else with a sharded optimizer too. `worth` is the step that it must promise. */
+ * with it, else with a sharded optimizer too. */
 static void try_group(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates,
-                      struct eth_hpp_draft *draft, int character, double worth)
+                      struct eth_hpp_draft *draft, int character)
 {
     struct eth_hpp_draft_group *group = &draft->groups[0];
     const struct eth_hpp_solver_options *options = shop->options;
+    double rounds = (double)options->global_batch / group->micro_batch / group->replicas;
+    double longest_s = worth(shop, candidates);
     for (int try = 0; try < 4; try++) {
         bool recompute = try & 1, sharded = try & 2;
-        double beat_s = INFINITY;
+        double beat_s = longest_s / rounds;
         if ((recompute && options->no_recompute) || (sharded && options->no_sharded))
             continue;
         draft->sharded_optimizer = sharded;
@@ -85,21 +104,10 @@ static void try_group(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *
             group->stages[s].recompute = recompute;
         if (!eth_hpp_draft_balance(shop, draft, 0, &beat_s))
             continue;
-        double rounds = (double)options->global_batch / group->micro_batch / group->replicas;
-        if (rounds * beat_s < worth &&
+        if (rounds * beat_s >= longest_s ||
             eth_hpp_candidates_offer(candidates, shop, draft, character) < INFINITY)
             return;
-        if (rounds * beat_s >= worth)
-            return;
     }
-}
-
-static double worth(const struct eth_hpp_candidates *candidates)
-{
-    /* A beat alone says little of fill, drain and sums: 1.1 x the worst that is kept. */
-    return candidates->count < ETH_HPP_CANDIDATES
-               ? INFINITY
-               : 1.1 * candidates->list[ETH_HPP_CANDIDATES - 1].step_s;
 }
 
 /* ---- one node ---- */
@@ -139,9 +147,12 @@ static void try_mixed(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *
 {
     int order[ETH_HPP_CLASSES_POOLS], pools = eth_hpp_classes_order(shop, mask, false, order);
     struct eth_hpp_draft_group *group = &draft->groups[0];
+    double rate[ETH_HPP_CLASSES_POOLS]; /* samples a second of a GPU at best */
     draft->group_count = 1;
     if (pools < 2 || pools > ETH_HPP_DRAFT_PARTS)
         return;
+    for (int i = 0; i < pools; i++)
+        rate[i] = eth_hpp_classes_rate(shop, order[i]) / shop->pools.pools[order[i]].gpus;
     for (int c = 0; c < COUNTS; c++)
         for (int d = 0; d < COUNTS && counts[d] <= 16; d++) {
             int depth = counts[d];
@@ -149,13 +160,15 @@ static void try_mixed(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *
                 continue;
             struct eth_hpp_draft_stage stage = {.degree = 0, .part_count = pools};
             bool whole = shop->cost->degree[0] == 1;
+            double rates = 0;
             for (int i = 0; i < pools; i++) {
                 stage.parts[i].pool = order[i];
                 stage.parts[i].workers = shop->pools.pools[order[i]].gpus / (counts[c] * depth);
                 whole = whole && stage.parts[i].workers > 0 &&
                         eth_hpp_classes_has_degree(shop, order[i], 0);
+                rates += counts[c] * depth * stage.parts[i].workers * rate[i];
             }
-            if (!whole)
+            if (!whole || shop->options->global_batch >= rates * worth(shop, candidates))
                 continue;
             group->replicas = counts[c];
             group->extra_in_flight = 0;
@@ -167,7 +180,7 @@ static void try_mixed(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *
                 group->micro_batch = shop->options->global_batch / (counts[c] * k);
                 if (shop->options->global_batch % (counts[c] * k) == 0 &&
                     group->micro_batch >= eth_hpp_draft_workers(&stage))
-                    try_group(shop, candidates, draft, MIXED + (int)mask, worth(candidates));
+                    try_group(shop, candidates, draft, MIXED + (int)mask);
             }
         }
 }
@@ -201,7 +214,7 @@ static void try_few(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *ca
                     for (int k = 0; k < SHARES; k++) {
                         group->micro_batch = shares[k];
                         if (counts[c] * shares[k] <= shop->options->global_batch)
-                            try_group(shop, candidates, draft, FEW + depth, worth(candidates));
+                            try_group(shop, candidates, draft, FEW + depth);
                     }
                 }
             }
