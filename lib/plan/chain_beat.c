@@ -11,8 +11,7 @@ enum { TYPICAL = 4 };
 /* Layers of a stage of the type at the beat, with 1 << bucket micro-batches in flight. */
 int eth_hpp_chain_layers(const struct eth_hpp_chain_type *type, int bucket)
 {
-    int held = type->worker->held[bucket];
-    return held < type->likely ? held : type->likely;
+    return type->held[bucket] < type->likely ? type->held[bucket] : type->likely;
 }
 
 /* Layers of a unit of each pool's GPUs at the beat, with 1 << bucket micro-batches in flight.
@@ -23,8 +22,9 @@ static int find_capacity(struct eth_hpp_chains *chains, int bucket)
     for (int p = 0; p < chains->pools; p++) {
         double most = 0;
         for (int t = chains->first_type[p]; t < chains->first_type[p + 1]; t++) {
-            int layers = eth_hpp_chain_layers(&chains->types[t], bucket);
-            double each = (double)layers / chains->types[t].units;
+            const struct eth_hpp_chain_type *type = &chains->types[t];
+            int layers = eth_hpp_chain_layers(type, bucket);
+            double each = layers * type->part;
             most = each > most ? each : most;
             best = layers > best ? layers : best;
         }
@@ -33,19 +33,16 @@ static int find_capacity(struct eth_hpp_chains *chains, int bucket)
     return best;
 }
 
-static void set_beat(struct eth_hpp_chains *chains, double beat_s)
+/* Layers that types take at a beat. */
+static void set_likely(struct eth_hpp_chains *chains, double beat_s)
 {
-    chains->beat_s = beat_s;
+    double s = beat_s * (1 + 1e-9) * chains->scale[TYPICAL];
     for (int t = 0; t < chains->type_count; t++) {
-        const struct eth_hpp_chain_type *type = &chains->types[t];
-        double layers = beat_s * (1 + 1e-9) * chains->scale[TYPICAL] / type->worker->layer_s;
-        if (type->sum_s > 0)
-            layers = fmin(layers, chains->sums_s / type->sum_s);
-        chains->types[t].likely = layers < INT16_MAX ? (int)layers : INT16_MAX;
-    }
-    for (int p = 0; p < chains->pools; p++) {
-        bool many = chains->network_s[p] * UINT8_MAX < beat_s;
-        chains->crossings[p] = many ? UINT8_MAX : (int)(beat_s / chains->network_s[p]);
+        struct eth_hpp_chain_type *type = &chains->types[t];
+        double layers = s * type->rate;
+        if (type->sum_s > 0 && chains->sums_s < layers * type->sum_s)
+            layers = chains->sums_s / type->sum_s;
+        type->likely = layers < INT16_MAX ? (int)layers : INT16_MAX;
     }
 }
 
@@ -99,7 +96,12 @@ static void list_active(struct eth_hpp_chains *chains)
 
 void eth_hpp_chain_set_beat(struct eth_hpp_chains *chains, double beat_s)
 {
-    set_beat(chains, beat_s);
+    chains->beat_s = beat_s;
+    set_likely(chains, beat_s);
+    for (int p = 0; p < chains->pools; p++) {
+        bool many = chains->network_s[p] * UINT8_MAX < beat_s;
+        chains->crossings[p] = many ? UINT8_MAX : (int)(beat_s / chains->network_s[p]);
+    }
     for (int b = 0; b < ETH_HPP_CHAIN_BUCKETS; b++)
         find_capacity(chains, b);
     list_active(chains);
@@ -112,7 +114,7 @@ static bool could_take(struct eth_hpp_chains *chains, double beat_s)
 {
     int all = chains->below[chains->shop->cost->profile->layer_count];
     double behind = 0;
-    set_beat(chains, beat_s);
+    set_likely(chains, beat_s);
     for (int b = 0; b < ETH_HPP_CHAIN_BUCKETS && 1 << b <= chains->most_in_flight; b++) {
         double layers = behind;
         int most = find_capacity(chains, b);
@@ -127,8 +129,8 @@ static bool could_take(struct eth_hpp_chains *chains, double beat_s)
     return true;
 }
 
-/* A beat that no chain can fall below, and where memory were no matter; INFINITY: there is none. */
-double eth_hpp_chain_least_beat(struct eth_hpp_chains *chains, double *unlimited_s)
+/* The beat were memory no matter. */
+static double unlimited_beat(const struct eth_hpp_chains *chains)
 {
     double rate = 0;
     for (int p = 0; p < chains->pools; p++) {
@@ -139,8 +141,16 @@ double eth_hpp_chain_least_beat(struct eth_hpp_chains *chains, double *unlimited
         }
         rate += chains->units[p] * best;
     }
-    *unlimited_s = chains->below[chains->shop->cost->profile->layer_count] / rate;
-    double low = *unlimited_s, high = ETH_HPP_CHAIN_SLOW * low;
+    return chains->below[chains->shop->cost->profile->layer_count] / rate;
+}
+
+double eth_hpp_chain_least_beat(struct eth_hpp_chains *chains, double known_s, double *unlimited_s)
+{
+    *unlimited_s = unlimited_beat(chains);
+    double low = known_s > *unlimited_s ? known_s : *unlimited_s;
+    double high = ETH_HPP_CHAIN_SLOW * *unlimited_s;
+    if (low > high)
+        return INFINITY;
     if (could_take(chains, low))
         return low;
     if (!could_take(chains, high))

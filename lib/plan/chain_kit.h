@@ -22,11 +22,14 @@ enum eth_hpp_chain_flight {
 struct eth_hpp_chain_type {
     struct eth_hpp_chain_worker *worker;
     int pool, width, degree;
-    int units;            /* of the pool's GPUs */
-    int likely;           /* layers that take a beat */
-    double sum_s;         /* of a layer's sums */
-    int16_t *reach;       /* [end] first layer of the longest stage that takes a beat, */
-    int16_t *reach_plain; /* and of that which leaves time for its hand-overs */
+    int units;                       /* of the pool's GPUs, */
+    double part;                     /* and one divided by them */
+    double rate;                     /* layers a second */
+    double sum_s;                    /* of a layer's sums */
+    int likely;                      /* layers that take a beat */
+    int held[ETH_HPP_CHAIN_BUCKETS]; /* the worker's */
+    int16_t *reach;                  /* [end] first layer of the longest stage that takes a beat, */
+    int16_t *reach_plain;            /* and of that which leaves time for its hand-overs */
 };
 
 /* A chain's last stages over the GPUs of a state. */
@@ -92,8 +95,8 @@ int eth_hpp_chain_layers(const struct eth_hpp_chain_type *type, int bucket);
 /* Sets the beat: what GPUs can take at it, which types are of use, and how far they reach. */
 void eth_hpp_chain_set_beat(struct eth_hpp_chains *chains, double beat_s);
 /* A beat that no chain can fall below, INFINITY where there is none; *unlimited_s were memory no
- * matter. Changes the beat. */
-double eth_hpp_chain_least_beat(struct eth_hpp_chains *chains, double *unlimited_s);
+ * matter. It is known that none falls below known_s. Changes the beat. */
+double eth_hpp_chain_least_beat(struct eth_hpp_chains *chains, double known_s, double *unlimited_s);
 /* About the least time in which a micro-batch passes all layers at the beat, where the pools share
  * them by what they can take. */
 double eth_hpp_chain_least_fill(const struct eth_hpp_chains *chains);

@@ -69,18 +69,20 @@ bool eth_hpp_chain_crosses(const struct eth_hpp_chains *chains,
            label->run * type->units * chains->unit[type->pool] * like % per_node == 0;
 }
 
-/* Counts a hand-over that crosses nodes; false where their networks do not carry it. */
-static bool count_crossing(const struct eth_hpp_chains *chains, int from, int to,
+/* May a hand-over between the pools cross nodes, or do their networks not carry one more? */
+static bool may_cross(const struct eth_hpp_chains *chains, const struct eth_hpp_chain_label *label,
+                      int from, int to)
+{
+    return label->crossings[from] + (from == to) < chains->crossings[from] &&
+           label->crossings[to] < chains->crossings[to];
+}
+
+static void count_crossing(const struct eth_hpp_chains *chains, int from, int to,
                            struct eth_hpp_chain_label *out)
 {
-    const int pools[] = {from, to};
-    for (int i = 0; i < 2; i++) {
-        if (out->crossings[pools[i]] >= chains->crossings[pools[i]])
-            return false;
-        out->crossings[pools[i]]++;
-        out->narrow += chains->crossings[pools[i]] < NARROW;
-    }
-    return true;
+    out->crossings[from]++;
+    out->crossings[to]++;
+    out->narrow += (chains->crossings[from] < NARROW) + (chains->crossings[to] < NARROW);
 }
 
 /* Micro-batches that a stage in front of the label's holds in flight. */
@@ -99,14 +101,34 @@ static int flight_before(const struct eth_hpp_chains *chains,
     return more < chains->most_in_flight ? more : chains->most_in_flight;
 }
 
+/* How stages of a pool hand over to the stages of a label. */
+struct way {
+    bool open;
+    int in_flight; /* in a stage in front */
+    int bucket;    /* of that */
+};
+
+static struct way find_way(const struct eth_hpp_chains *chains,
+                           const struct eth_hpp_chain_label *label, int pool, bool across)
+{
+    int next = chains->types[label->type].pool;
+    double hand_s = across ? chains->across_s[pool][next] : chains->within_s[pool];
+    struct way way = {true, 0, 0};
+    if (label->depth == 0)
+        hand_s = 0;
+    if (hand_s > chains->beat_s || (across && !may_cross(chains, label, pool, next)))
+        return (struct way){false, 0, 0};
+    way.in_flight = flight_before(chains, label, hand_s);
+    way.bucket = bucket_of(way.in_flight);
+    return way;
+}
+
 /* How far the stage reaches with what stages in front of `depth` others may take longer. */
 static int reach_more(const struct eth_hpp_chains *chains, const struct eth_hpp_chain_type *type,
                       int depth, int first, int end)
 {
     const double *until_s = type->worker->until_s;
     double s = until_s[end] - until_s[first], limit_s = chains->beat_s * chains->scale[depth];
-    if (chains->scale[depth] <= 1)
-        return first;
     while (first > 0 && s + until_s[first] - until_s[first - 1] <= limit_s &&
            (type->sum_s == 0 || (end - first + 1) * type->sum_s <= chains->sums_s)) {
         first--;
@@ -115,63 +137,89 @@ static int reach_more(const struct eth_hpp_chains *chains, const struct eth_hpp_
     return first;
 }
 
-/* Puts a stage of a type in front of the stages of a label; false where it takes no layer or where
- * what is left of the GPUs cannot take the layers before it. */
-static bool put_before(const struct eth_hpp_chains *chains, const struct place *place, int type,
-                       const struct eth_hpp_chain_label *label, struct eth_hpp_chain_label *out)
+/* The first layer of a stage of a type in front of the stages of a label; their first one where it
+ * takes no layer, or where what is left of the GPUs cannot take the layers before it. */
+static int find_first(const struct eth_hpp_chains *chains, const struct place *place,
+                      const struct eth_hpp_chain_type *type,
+                      const struct eth_hpp_chain_label *label, const struct way *way)
 {
-    const struct eth_hpp_chain_type *t = &chains->types[type];
-    int end = label->first, next = chains->types[label->type].pool;
-    bool across = label->depth > 0 && eth_hpp_chain_crosses(chains, t, label);
+    int end = label->first;
     bool plain = chains->flight != ETH_HPP_CHAIN_LEVEL && label->depth > 0;
-    double hand_s = 0;
-    if (label->depth > 0)
-        hand_s = across ? chains->across_s[t->pool][next] : chains->within_s[t->pool];
-    int in_flight = flight_before(chains, label, hand_s), bucket = bucket_of(in_flight);
-    int first = (plain ? t->reach_plain : t->reach)[end];
-    first = reach_more(chains, t, label->depth, first, end);
-    double left = place->left[bucket] - t->units * chains->capacity[t->pool][bucket] + 1e-9;
-    if (first == end || hand_s > chains->beat_s || chains->below[first] > left)
-        return false;
-    int holds = eth_hpp_chain_worker_holds(&chains->workers, t->worker, in_flight, end);
-    first = first > holds ? first : holds;
+    int first = (plain ? type->reach_plain : type->reach)[end];
+    if (chains->scale[label->depth] > 1)
+        first = reach_more(chains, type, label->depth, first, end);
+    double left =
+        place->left[way->bucket] - type->units * chains->capacity[type->pool][way->bucket] + 1e-9;
     if (first == end || chains->below[first] > left)
-        return false;
-    *out = *label;
-    out->depth = (int16_t)(label->depth + 1);
-    out->in_flight = (int16_t)in_flight;
-    out->first = (int16_t)first;
-    bool same = next == t->pool && chains->types[label->type].units == t->units && label->depth > 0;
-    out->run = (uint8_t)(same ? label->run + 1 : 1);
-    out->type = (int16_t)type;
-    out->seconds = (float)(t->worker->until_s[end] - t->worker->until_s[first]);
-    return !across || count_crossing(chains, t->pool, next, out);
+        return end;
+    int holds = eth_hpp_chain_worker_holds(&chains->workers, type->worker, way->in_flight, end);
+    first = first > holds ? first : holds;
+    return chains->below[first] > left ? end : first;
+}
+
+/* Puts a stage of a type, from a layer on, in front of the stages of a label. */
+static struct eth_hpp_chain_label put_before(const struct eth_hpp_chains *chains, int type,
+                                             int first, const struct eth_hpp_chain_label *label,
+                                             int in_flight)
+{
+    const struct eth_hpp_chain_type *t = &chains->types[type], *next = &chains->types[label->type];
+    const double *until_s = t->worker->until_s;
+    struct eth_hpp_chain_label out = *label;
+    bool same = next->pool == t->pool && next->units == t->units && label->depth > 0;
+    out.depth = (int16_t)(label->depth + 1);
+    out.in_flight = (int16_t)in_flight;
+    out.first = (int16_t)first;
+    out.run = (uint8_t)(same ? label->run + 1 : 1);
+    out.type = (int16_t)type;
+    out.seconds = (float)(until_s[label->first] - until_s[first]);
+    return out;
+}
+
+/* Puts stages of a pool's types in front of a label of the state. */
+static void extend_with(struct eth_hpp_chains *chains, const struct place *place, int index,
+                        int pool)
+{
+    const struct eth_hpp_chain_label *label = &chains->labels[place->state][index];
+    int next = chains->types[label->type].pool, spare = chains->units[pool] - place->used[pool];
+    struct way inside = {false, 0, 0}, across = {false, 0, 0};
+    if (label->depth == 0 || pool == next)
+        inside = find_way(chains, label, pool, false);
+    if (label->depth > 0)
+        across = find_way(chains, label, pool, true);
+    for (int i = chains->first_active[pool]; i < chains->first_active[pool + 1]; i++) {
+        const struct eth_hpp_chain_type *type = &chains->types[chains->active[i]];
+        int most = chains->last.depth > 0 ? chains->last.depth - 1 : chains->most_depth;
+        if (type->units > spare)
+            continue;
+        if (label->depth >= most)
+            return;
+        bool crosses = label->depth > 0 && eth_hpp_chain_crosses(chains, type, label);
+        const struct way *way = crosses ? &across : &inside;
+        int first = way->open ? find_first(chains, place, type, label, way) : label->first;
+        if (first == label->first)
+            continue;
+        struct eth_hpp_chain_label made =
+            put_before(chains, chains->active[i], first, label, way->in_flight);
+        made.from = (int16_t)index;
+        if (crosses)
+            count_crossing(chains, pool, next, &made);
+        int state = place->state + type->units * chains->stride[pool];
+        if (first == 0) {
+            chains->last = made;
+            chains->last_state = state;
+        } else if (made.depth < most) {
+            keep_label(chains, state, &made);
+        }
+    }
 }
 
 /* Puts stages of all types in front of a label of the state. Returns how many were tried. */
 static int extend(struct eth_hpp_chains *chains, const struct place *place, int index)
 {
-    const struct eth_hpp_chain_label *label = &chains->labels[place->state][index];
-    int tried = 0;
     for (int p = 0; p < chains->pools; p++)
-        for (int i = chains->first_active[p]; i < chains->first_active[p + 1]; i++) {
-            int type = chains->active[i], units = chains->types[type].units;
-            int most = chains->last.depth > 0 ? chains->last.depth - 1 : chains->most_depth;
-            struct eth_hpp_chain_label made;
-            tried++;
-            if (units > chains->units[p] - place->used[p] || label->depth >= most ||
-                !put_before(chains, place, type, label, &made))
-                continue;
-            made.from = (int16_t)index;
-            int state = place->state + units * chains->stride[p];
-            if (made.first == 0) {
-                chains->last = made;
-                chains->last_state = state;
-            } else if (made.depth < most) {
-                keep_label(chains, state, &made);
-            }
-        }
-    return tried;
+        if (place->used[p] < chains->units[p])
+            extend_with(chains, place, index, p);
+    return chains->first_active[chains->pools];
 }
 
 /* Looks for the chain of fewest stages at a beat; true if there is one. */

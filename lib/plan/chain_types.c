@@ -1,6 +1,7 @@
 /* What a chain is made of: types of stages over the pools' GPUs, counted in units. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "plan/chain_kit.h"
 
@@ -68,32 +69,61 @@ static double sum_s(const struct eth_hpp_chains *chains, int pool, int width, in
            cost->cluster->nodes[p->nodes[0]].inter_bandwidth;
 }
 
+/* Is a type never worth more than another of as many GPUs of its pool, whatever the beat? */
+static bool is_no_better(const struct eth_hpp_chain_type *a, const struct eth_hpp_chain_type *b)
+{
+    bool no_better = a->units == b->units && a->rate <= b->rate && a->sum_s >= b->sum_s;
+    for (int i = 0; i < ETH_HPP_CHAIN_BUCKETS && no_better; i++)
+        no_better = a->held[i] <= b->held[i];
+    return no_better;
+}
+
+/* Adds a type to those of its pool, in place of one that it makes useless. */
+static void keep_type(struct eth_hpp_chains *chains, const struct eth_hpp_chain_type *type)
+{
+    int at = chains->first_type[type->pool];
+    for (int i = at; i < chains->type_count; i++)
+        if (is_no_better(type, &chains->types[i]))
+            return;
+    while (at < chains->type_count && !is_no_better(&chains->types[at], type))
+        at++;
+    struct eth_hpp_chain_type *kept = &chains->types[at];
+    int16_t *reach = kept->reach, *reach_plain = kept->reach_plain; /* stay where they are */
+    *kept = *type;
+    kept->reach = reach;
+    kept->reach_plain = reach_plain;
+    chains->type_count += at == chains->type_count;
+}
+
 static void add_type(struct eth_hpp_chains *chains, int pool, int degree, int width, bool recompute)
 {
     const struct eth_hpp_workshop *shop = chains->shop;
     int gpus = width * shop->cost->degree[degree];
     int samples = (chains->task->micro_batch + width - 1) / width;
-    struct eth_hpp_chain_worker like = {.device = shop->pools.pools[pool].device,
-                                        .degree = degree,
-                                        .samples = samples,
-                                        .recompute = recompute,
-                                        .share = chains->task->share};
+    struct eth_hpp_chain_like like = {.device = shop->pools.pools[pool].device,
+                                      .degree = degree,
+                                      .samples = samples,
+                                      .recompute = recompute,
+                                      .share = chains->task->share};
     if (chains->type_count == ETH_HPP_CHAIN_TYPES || gpus % chains->unit[pool] != 0 ||
         gpus > chains->task->gpus[pool] ||
         samples > eth_hpp_cost_most_samples(shop->cost, like.device, degree))
         return;
-    struct eth_hpp_chain_type *type = &chains->types[chains->type_count];
-    type->worker = eth_hpp_chain_workers_get(&chains->workers, like);
-    type->pool = pool;
-    type->width = width;
-    type->degree = degree;
-    type->units = gpus / chains->unit[pool];
-    if (type->worker == NULL) {
+    struct eth_hpp_chain_type type = {.worker = eth_hpp_chain_workers_get(&chains->workers, &like),
+                                      .pool = pool,
+                                      .width = width,
+                                      .degree = degree,
+                                      .units = gpus / chains->unit[pool],
+                                      .sum_s = sum_s(chains, pool, width, gpus)};
+    if (type.worker == NULL) {
         eth_hpp_chain_out_of_memory(chains);
         return;
     }
-    type->sum_s = sum_s(chains, pool, width, gpus);
-    chains->type_count += type->worker->held[0] > 0;
+    type.part = 1.0 / type.units;
+    type.rate = 1 / type.worker->layer_s;
+    memcpy(type.held, type.worker->held, sizeof(type.held));
+    if (type.held[0] > 0)
+        keep_type(chains, &type);
 }
 
 static void list_types(struct eth_hpp_chains *chains)

@@ -1,5 +1,6 @@
 #include "plan/chain_workers.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 void eth_hpp_chain_workers_init(struct eth_hpp_chain_workers *workers,
@@ -38,27 +39,81 @@ static bool fits(const struct eth_hpp_workshop *shop, const struct eth_hpp_chain
                  int in_flight, int first, int end)
 {
     struct eth_hpp_stage_memory memory =
-        eth_hpp_cost_memory(shop->cost, worker->degree, first, end, worker->recompute);
-    double state = memory.state - (1 - worker->share) * memory.optimizer;
-    return eth_hpp_cost_peak(shop->cost, &memory, state, worker->device, worker->samples,
+        eth_hpp_cost_memory(shop->cost, worker->like.degree, first, end, worker->like.recompute);
+    double state = memory.state - (1 - worker->like.share) * memory.optimizer;
+    return eth_hpp_cost_peak(shop->cost, &memory, state, worker->like.device, worker->like.samples,
                              in_flight) <=
-           shop->cost->cluster->devices[worker->device].memory_bytes -
+           shop->cost->cluster->devices[worker->like.device].memory_bytes -
                shop->options->memory_margin_bytes;
 }
 
-/* The first layer of the longest stage up to `end` that fits, `end` where none does. */
+/* Bytes of a worker that any number of layers of some kinds take together: tied tensors, and what
+ * is needed only while a layer runs. */
+static double shared_bytes(const struct eth_hpp_cost *cost,
+                           const struct eth_hpp_chain_worker *worker, unsigned kinds)
+{
+    const struct eth_hpp_profile *profile = cost->profile;
+    const struct eth_hpp_profile_memory *memory = cost->memory[worker->like.degree];
+    double workspace = 0, saved = 0, state = 0;
+    for (int k = 0; k < profile->kind_count; k++)
+        if (kinds >> k & 1) {
+            workspace = fmax(workspace, memory->kinds[k].workspace_bytes);
+            saved = fmax(saved, memory->kinds[k].saved_bytes);
+        }
+    for (int t = 0; t < profile->tied_count; t++)
+        if ((profile->tied[t].kinds & kinds) != 0)
+            state += memory->tied[t].state_bytes -
+                     (1 - worker->like.share) * memory->tied[t].optimizer_bytes;
+    return state + worker->like.samples * (workspace + (worker->like.recompute ? saved : 0));
+}
+
+/* Bytes of a layer of a kind behind one of kind `before`, -1 for the first layer of all. */
+static double layer_bytes(const struct eth_hpp_cost *cost,
+                          const struct eth_hpp_chain_worker *worker, int in_flight, int kind,
+                          int before)
+{
+    const struct eth_hpp_layer_memory *layer = &cost->memory[worker->like.degree]->kinds[kind];
+    double kept = layer->saved_bytes;
+    if (worker->like.recompute)
+        kept = before >= 0 ? cost->profile->kinds[before].output_bytes : 0;
+    return layer->state_bytes - (1 - worker->like.share) * layer->optimizer_bytes +
+           (double)worker->like.samples * in_flight * kept;
+}
+
+/* The first layer of the longest stage up to `end` that fits, `end` where none does; to rounding.
+ * Goes back run by run of like layers. */
+static int reckon_first(const struct eth_hpp_workshop *shop,
+                        const struct eth_hpp_chain_worker *worker, int in_flight, int end)
+{
+    const struct eth_hpp_cost *cost = shop->cost;
+    const struct eth_hpp_device *device = &cost->cluster->devices[worker->like.device];
+    const int *layers = cost->profile->layers;
+    double limit = device->memory_bytes - shop->options->memory_margin_bytes, taken = 0;
+    unsigned kinds = 0;
+    for (int stop = end; stop > 0;) {
+        int kind = layers[stop - 1], begin = shop->run_begin[stop - 1], like = stop - begin - 1;
+        kinds |= 1u << kind;
+        double left = limit - device->reserved_bytes - taken - shared_bytes(cost, worker, kinds);
+        double each = layer_bytes(cost, worker, in_flight, kind, kind);
+        if (left < like * each)
+            return left < each ? stop : stop - (int)(left / each);
+        double last =
+            layer_bytes(cost, worker, in_flight, kind, begin > 0 ? layers[begin - 1] : -1);
+        if (left < like * each + last)
+            return begin + 1;
+        taken += like * each + last;
+        stop = begin;
+    }
+    return 0;
+}
+
 static int find_first(const struct eth_hpp_chain_workers *workers,
                       const struct eth_hpp_chain_worker *worker, int in_flight, int end)
 {
-    int low = 0, high = end; /* a stage from `high` on fits, be it empty */
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (fits(workers->shop, worker, in_flight, middle, end))
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return high;
+    int first = reckon_first(workers->shop, worker, in_flight, end);
+    while (first < end && !fits(workers->shop, worker, in_flight, first, end))
+        first++;
+    return first;
 }
 
 int eth_hpp_chain_worker_find(const struct eth_hpp_chain_workers *workers,
@@ -82,9 +137,9 @@ static bool fill(const struct eth_hpp_chain_workers *workers, struct eth_hpp_cha
     if (worker->until_s == NULL)
         return false;
     for (int k = 0; k < cost->profile->kind_count; k++) {
-        struct eth_hpp_layer_time time =
-            eth_hpp_cost_layer(cost, worker->device, worker->degree, k, worker->samples);
-        seconds[k] = time.backward_s + time.forward_s * (worker->recompute ? 2 : 1);
+        struct eth_hpp_layer_time time = eth_hpp_cost_layer(
+            cost, worker->like.device, worker->like.degree, k, worker->like.samples);
+        seconds[k] = time.backward_s + time.forward_s * (worker->like.recompute ? 2 : 1);
     }
     worker->layer_s = seconds[workers->main_kind];
     worker->until_s[0] = 0;
@@ -97,22 +152,28 @@ static bool fill(const struct eth_hpp_chain_workers *workers, struct eth_hpp_cha
     return true;
 }
 
-struct eth_hpp_chain_worker *eth_hpp_chain_workers_get(struct eth_hpp_chain_workers *workers,
-                                                       struct eth_hpp_chain_worker like)
+static bool is_like(const struct eth_hpp_chain_like *a, const struct eth_hpp_chain_like *b)
 {
-    int owners = (int)(1 / like.share + 0.5);
-    unsigned hash =
-        (unsigned)(((like.device * 31 + like.degree) * 31 + like.samples) * 31 + owners);
-    struct eth_hpp_chain_worker **first =
-        &workers->list[(2 * hash + like.recompute) % ETH_HPP_CHAIN_HASHES];
+    return a->device == b->device && a->degree == b->degree && a->samples == b->samples &&
+           a->recompute == b->recompute && a->share == b->share;
+}
+
+struct eth_hpp_chain_worker *eth_hpp_chain_workers_get(struct eth_hpp_chain_workers *workers,
+                                                       const struct eth_hpp_chain_like *like)
+{
+    unsigned owners = (unsigned)(1 / like->share + 0.5), hash = (unsigned)like->device;
+    const unsigned parts[] = {(unsigned)like->degree, (unsigned)like->samples, owners,
+                              like->recompute};
+    for (int i = 0; i < 4; i++)
+        hash = (hash ^ parts[i]) * 0x9e3779b1u;
+    struct eth_hpp_chain_worker **first = &workers->list[(hash >> 16) % ETH_HPP_CHAIN_HASHES];
     for (struct eth_hpp_chain_worker *w = *first; w != NULL; w = w->next)
-        if (w->device == like.device && w->degree == like.degree && w->samples == like.samples &&
-            w->recompute == like.recompute && w->share == like.share)
+        if (is_like(&w->like, like))
             return w;
     struct eth_hpp_chain_worker *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return NULL;
-    *made = like;
+    made->like = *like;
     made->next = *first;
     *first = made;
     return fill(workers, made) ? made : NULL;

@@ -5,18 +5,22 @@
 #include "plan/draft.h"
 
 /* Stages with more micro-batches in flight are taken to hold so many. */
-enum { ETH_HPP_CHAIN_FLIGHT = 128, ETH_HPP_CHAIN_BUCKETS = 8, ETH_HPP_CHAIN_HASHES = 1024 };
+enum { ETH_HPP_CHAIN_FLIGHT = 128, ETH_HPP_CHAIN_BUCKETS = 8, ETH_HPP_CHAIN_HASHES = 4096 };
 
-/* A worker of one device at one tensor parallelism with so many samples of a micro-batch. */
-struct eth_hpp_chain_worker {
+/* Workers of one device at one tensor parallelism with so many samples of a micro-batch. */
+struct eth_hpp_chain_like {
     int device, degree, samples;
     bool recompute;
-    double share;    /* of the optimizer's state that stays here */
+    double share; /* of the optimizer's state that stays here */
+};
+
+struct eth_hpp_chain_worker {
+    struct eth_hpp_chain_worker *next; /* of the same hash */
+    struct eth_hpp_chain_like like;
     double layer_s;  /* forward and backward of the model's most frequent kind of layer */
     double *until_s; /* [layer] of all layers before it */
-    int held[ETH_HPP_CHAIN_BUCKETS];   /* layers of that kind that memory holds with 1, 2, 4, ...
-                                          micro-batches in flight; many where the model has fewer */
-    struct eth_hpp_chain_worker *next; /* of the same hash */
+    int held[ETH_HPP_CHAIN_BUCKETS]; /* layers of that kind that memory holds with 1, 2, 4, ...
+                                        micro-batches in flight; many where the model has fewer */
     int16_t *first[ETH_HPP_CHAIN_FLIGHT + 1]; /* [in flight][end] 1 + the first layer of the longest
                                                  stage up to `end` that memory holds; 0: not known
                                                  yet; NULL: none is */
@@ -38,7 +42,7 @@ void eth_hpp_chain_workers_free(struct eth_hpp_chain_workers *workers);
 
 /* The table of a worker, made where there is none yet; NULL when out of memory. */
 struct eth_hpp_chain_worker *eth_hpp_chain_workers_get(struct eth_hpp_chain_workers *workers,
-                                                       struct eth_hpp_chain_worker like);
+                                                       const struct eth_hpp_chain_like *like);
 
 /* Finds what the table of eth_hpp_chain_worker_holds() does not know yet. */
 int eth_hpp_chain_worker_find(const struct eth_hpp_chain_workers *workers,

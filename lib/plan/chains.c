@@ -94,7 +94,7 @@ static double write_chain(struct eth_hpp_chains *chains, struct eth_hpp_draft_gr
         group->stages[group->stage_count++] =
             (struct eth_hpp_draft_stage){.layers = next->first - label->first,
                                          .degree = type->degree,
-                                         .recompute = type->worker->recompute,
+                                         .recompute = type->worker->like.recompute,
                                          .part_count = 1,
                                          .parts = {{type->pool, type->width}}};
         runs[s].forward_s =
@@ -205,20 +205,21 @@ static double natural_sums_s(const struct eth_hpp_chains *chains)
 static double choose_sums(struct eth_hpp_chains *chains, double *unlimited_s)
 {
     double rounds = fmax(1, chains->task->rounds), best_s = INFINITY, best_sums_s = INFINITY;
-    double natural_s = 0;
+    double natural_s = 0, low = 0;
     for (int part = 1; part <= 64; part *= 2) {
         double ignored_s;
         chains->sums_s = part == 1 ? INFINITY : natural_s / part;
-        double low = eth_hpp_chain_least_beat(chains, part == 1 ? unlimited_s : &ignored_s);
+        low = eth_hpp_chain_least_beat(chains, low, part == 1 ? unlimited_s : &ignored_s);
         double fill_s = fmax(low, eth_hpp_chain_least_fill(chains));
         if (part == 1)
             natural_s = natural_sums_s(chains);
-        double s = (rounds - 1) * low + fill_s + fmax(0, natural_s / part - fill_s / 3);
+        double exposed_s = fmax(0, natural_s / part - fill_s / 3);
+        double s = (rounds - 1) * low + fill_s + exposed_s;
         if (s < best_s) {
             best_s = s;
             best_sums_s = chains->sums_s;
         }
-        if (natural_s / part < 0.01 * best_s)
+        if (exposed_s < 0.01 * best_s) /* the beat only grows from here on */
             break;
     }
     chains->sums_s = best_sums_s;
@@ -250,7 +251,7 @@ static bool has_short_hand_overs(const struct eth_hpp_chains *chains, double bea
 static void find_placed(struct eth_hpp_chains *chains, struct best *best, bool *tight)
 {
     double unlimited_s;
-    double low = eth_hpp_chain_least_beat(chains, &unlimited_s);
+    double low = eth_hpp_chain_least_beat(chains, 0, &unlimited_s);
     if (chains->task->lean) {
         bisect(chains, ETH_HPP_CHAIN_HALF, low, longest_beat_s(chains, best), best);
         if (best->beat_s == INFINITY)
@@ -285,7 +286,7 @@ static void find_summed(struct eth_hpp_chains *chains, const struct eth_hpp_chai
     for (int part = step; part <= 8 && task->alone && sums.exposed_s / part > 0.01 * best->s;
          part *= step) {
         chains->sums_s = sums.longest_s / part;
-        bisect(chains, best->flight, eth_hpp_chain_least_beat(chains, &unlimited_s),
+        bisect(chains, best->flight, eth_hpp_chain_least_beat(chains, 0, &unlimited_s),
                longest_beat_s(chains, best), best);
     }
     if (best->beat_s == INFINITY || task->rounds > FEW)
@@ -294,7 +295,7 @@ static void find_summed(struct eth_hpp_chains *chains, const struct eth_hpp_chai
      * when those are done: in n micro-batches there is time for one more. */
     chains->sums_s = sums_s;
     eth_hpp_chain_set_scale(chains, 1 + 1 / fmax(2, task->rounds));
-    bisect(chains, best->flight, eth_hpp_chain_least_beat(chains, &unlimited_s),
+    bisect(chains, best->flight, eth_hpp_chain_least_beat(chains, 0, &unlimited_s),
            longest_beat_s(chains, best), best);
 }
 
@@ -316,7 +317,7 @@ double eth_hpp_chains_find(struct eth_hpp_chains *chains, const struct eth_hpp_c
     if (task->alone && task->replicas > 1)
         find_summed(chains, task, true, &best, tight);
     if (!task->alone || task->replicas == 1 ||
-        !has_short_hand_overs(chains, eth_hpp_chain_least_beat(chains, &unlimited_s)))
+        !has_short_hand_overs(chains, eth_hpp_chain_least_beat(chains, 0, &unlimited_s)))
         find_summed(chains, task, false, &best, tight);
     return best.beat_s < INFINITY ? best.s : INFINITY;
 }

@@ -5,6 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Runs of like layers. */
+static bool find_runs(struct eth_hpp_workshop *shop, const struct eth_hpp_profile *profile)
+{
+    size_t layers = (size_t)profile->layer_count;
+    shop->run_end = calloc(layers, sizeof(*shop->run_end));
+    shop->run_begin = calloc(layers, sizeof(*shop->run_begin));
+    if (shop->run_end == NULL || shop->run_begin == NULL)
+        return false;
+    for (int begin = 0, end; begin < profile->layer_count; begin = end) {
+        for (end = begin + 1;
+             end < profile->layer_count && profile->layers[end] == profile->layers[begin];)
+            end++;
+        for (int i = begin; i < end; i++) {
+            shop->run_begin[i] = begin;
+            shop->run_end[i] = end;
+        }
+    }
+    return true;
+}
+
 enum eth_hpp_status eth_hpp_workshop_init(struct eth_hpp_workshop *shop,
                                           const struct eth_hpp_cost *cost,
                                           const struct eth_hpp_solver_options *options,
@@ -20,12 +40,10 @@ enum eth_hpp_status eth_hpp_workshop_init(struct eth_hpp_workshop *shop,
                                  "the profile has times of none of the cluster's devices");
     made.evaluator.cost = cost;
     made.evaluator.extrapolate = true;
-    int layers = cost->profile->layer_count;
-    made.run_end = calloc((size_t)layers, sizeof(*made.run_end));
-    for (int i = layers - 1; made.run_end != NULL && i >= 0; i--)
-        made.run_end[i] = i + 1 < layers && cost->profile->layers[i] == cost->profile->layers[i + 1]
-                              ? made.run_end[i + 1]
-                              : i + 1;
+    if (!find_runs(&made, cost->profile)) {
+        eth_hpp_workshop_free(&made);
+        return eth_hpp_error_memory(err, "the solver");
+    }
     size_t pools = (size_t)made.pools.count;
     made.prices = calloc(ETH_HPP_DRAFT_GROUPS, sizeof(*made.prices));
     made.stands = calloc(ETH_HPP_DRAFT_GROUPS, sizeof(*made.stands));
@@ -33,8 +51,8 @@ enum eth_hpp_status eth_hpp_workshop_init(struct eth_hpp_workshop *shop,
     for (size_t g = 0; made.stands != NULL && made.smallest != NULL && g < ETH_HPP_DRAFT_GROUPS;
          g++)
         made.stands[g].stride = made.smallest + pools * (1 + g); /* one piece of memory */
-    if (made.run_end == NULL || made.prices == NULL || made.stands == NULL ||
-        made.smallest == NULL || !eth_hpp_yard_make(&made.yard, &made.pools) ||
+    if (made.prices == NULL || made.stands == NULL || made.smallest == NULL ||
+        !eth_hpp_yard_make(&made.yard, &made.pools) ||
         !eth_hpp_pipeline_remember(&made.evaluator.pipeline)) {
         eth_hpp_workshop_free(&made);
         return eth_hpp_error_memory(err, "the solver");
@@ -54,6 +72,7 @@ void eth_hpp_workshop_free(struct eth_hpp_workshop *shop)
     free(shop->stands);
     free(shop->smallest);
     free(shop->run_end);
+    free(shop->run_begin);
 }
 
 void eth_hpp_workshop_note_excess(struct eth_hpp_workshop *shop, int stage, int device, double peak,

@@ -89,7 +89,8 @@ struct eth_hpp_workshop {
     int64_t work;     /* done so far, in stages looked at: what a search's effort is measured by */
     int least_owners; /* of a block where its optimizer is sharded, whatever the draft says */
     double limit_s;   /* drafts that must take longer are not evaluated; INFINITY: all are */
-    int *run_end;     /* [layer] end of the run of like layers that it stands in */
+    int *run_end;     /* [layer] end of the run of like layers that it stands in, */
+    int *run_begin;   /* and its first layer */
     /* The draft that came closest to fitting: how far over memory, and where. */
     double least_excess;
     char excess[256];
