@@ -8,6 +8,8 @@
 
 /* Plans evaluated to polish one; and of work that is left a use may take so many parts. */
 enum { POLISHES = 400, SHARES = 16 };
+/* Up to so many GPUs a search that is cut short finds plans all the same (tests/bench/optimum). */
+enum { FEW = 6 };
 
 /* ---- uses: how many GPUs of each pool, as one number ---- */
 
@@ -318,7 +320,8 @@ bool eth_hpp_exact_search(struct eth_hpp_workshop *shop, int64_t work, double *s
                               .cost = shop->cost,
                               .global_batch = shop->options->global_batch,
                               .best_step = {.step_s = *step_s}};
-    bool extrapolate = shop->evaluator.extrapolate, better = false;
+    bool extrapolate = shop->evaluator.extrapolate, better = false, hopeless = false;
+    const bool few = shop->cost->cluster->gpu_count <= FEW;
     *closed = false;
     if (x.global_batch > ETH_HPP_EXACT_BATCH || !find_pools(&x))
         return false;
@@ -327,9 +330,14 @@ bool eth_hpp_exact_search(struct eth_hpp_workshop *shop, int64_t work, double *s
         shop->failed = true;
         eth_hpp_error_memory(&shop->error, "the solver");
     }
-    int64_t end = shop->work + work;
-    for (int left = 3; left > 0 && !shop->failed; left--)
-        better |= look_within(&x, within[3 - left], (end - shop->work) / (left > 1 ? 2 : 1));
+    int64_t end = shop->work + (few ? work : work / 2);
+    /* The nearer to the best plan known, the less is dropped: where that was too little before, and
+     * of no use, it would be again, unless GPUs are very few. */
+    for (int left = 3; left > 0 && !shop->failed && !hopeless; left--) {
+        bool found = look_within(&x, within[3 - left], (end - shop->work) / (left > 1 ? 2 : 1));
+        better = better || found;
+        hopeless = !few && x.cut_short && !found;
+    }
     *closed = !x.cut_short;
     *step_s = x.best_step.step_s;
     close_search(&x);
