@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "comm_ranks.h"
@@ -154,6 +155,48 @@ static void the_rank_that_hangs_at_the_end_of_a_row_is_named(void **state)
     assert_true(result.seconds < 10);
 }
 
+/* The ranks of the first of two hosts are stopped, once all are connected; the others of the second
+ * host cannot tell that from a network that is cut. */
+static int wait_for_the_first_host(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    struct eth_hpp_comm *comm = open_comm(bootstrap);
+    const int rank = eth_hpp_bootstrap_get_place(bootstrap)->rank;
+    pid_t *stopped = user;
+    struct eth_hpp_request *request;
+    float number = 0;
+    struct eth_hpp_error err;
+    if (rank < 2) {
+        stopped[rank] = getpid();
+        raise(SIGSTOP);
+        return 0;
+    }
+    eth_hpp_comm_recv(comm, &number, sizeof(number), rank - 2, 1, &request, NULL);
+    RANK_CHECK(eth_hpp_comm_wait(comm, request, 1, &err) == ETH_HPP_ERR_TIMEOUT);
+    if (eth_hpp_comm_fail(comm, &err, 1)) /* as the job's end would */
+        for (int i = 0; i < 2; i++)
+            kill(stopped[i], SIGKILL);
+    _exit(1);
+}
+
+static void a_host_whose_only_other_one_hangs_speaks_in_the_end(void **state)
+{
+    (void)state;
+    skip_in_valgrind("it knows no pidfd_open, and adds lines of its own to the log");
+    struct ranks_result result;
+    pid_t *stopped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(stopped != MAP_FAILED);
+    ranks_run(4, wait_for_the_first_host, stopped, 40, &result);
+    munmap(stopped, 4096);
+    if (ranks_log_count(&result, "rank 2 on host1: waited ") +
+                ranks_log_count(&result, "rank 3 on host1: waited ") !=
+            1 ||
+        ranks_log_count(&result, "\n") != 1)
+        fail_msg("not one line but: %s", result.log);
+    for (int rank = 0; rank < 4; rank++)
+        assert_int_equal(result.exit_code[rank], rank < 2 ? 137 : 1);
+    assert_true(result.seconds < 35);
+}
+
 /* All ranks meet the same error at once, as with a loss that is not finite. */
 static int all_fail(struct eth_hpp_bootstrap *bootstrap, void *user)
 {
@@ -217,6 +260,7 @@ int main(void)
         cmocka_unit_test(a_deadline_names_the_peer_and_ends_the_one_that_hangs),
         cmocka_unit_test(the_rank_that_hangs_at_the_end_of_a_row_is_named),
         cmocka_unit_test(an_error_on_all_ranks_is_one_line),
+        cmocka_unit_test(a_host_whose_only_other_one_hangs_speaks_in_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

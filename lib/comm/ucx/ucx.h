@@ -218,6 +218,7 @@ struct eth_hpp_ucx_failure {
     int sending;           /* notices under way */
     int others;            /* ranks that are not lost */
     bool called, decided;  /* by this rank */
+    bool has_waited;       /* for another host to decide */
     double deadline;       /* noticed: when this rank decides by itself; ended: when it leaves */
     bool waiting, give_up; /* the program's thread; it is to end its wait */
     int waited_for;        /* whom its last wait was too long for */

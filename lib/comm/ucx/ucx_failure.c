@@ -9,6 +9,7 @@
  *
  * Where a network is cut in two, each part finds ranks of the other one missing. One that reaches
  * no host but its own, of three or more, takes itself for the one that was cut off, and is silent.
+ * Of two hosts none can tell: the one without rank 0 leaves the other the time to end the job.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,8 @@
 #define PATIENCE_S 5.0 /* for the decision of another rank */
 #define FLUSH_S    2.0 /* for telling the others */
 #define GRACE_S    5.0 /* for the program to end by itself once the job has failed */
+/* For another host to decide and have the job killed, beyond when this one turns away from it. */
+#define OTHER_HOST_S (GRACE_S + FLUSH_S + 1)
 
 /* A notice on its way to another rank. */
 struct delivery {
@@ -89,21 +92,22 @@ static void take_for_silent(struct eth_hpp_ucx *ucx, int silent)
             ucx->peers[rank].far = true;
 }
 
-/* Does this rank reach no other host, of several? */
-static bool is_cut_off(const struct eth_hpp_ucx *ucx)
+/* How many other hosts there are, 2 for more, if this rank has heard of none of them; else 0. */
+static int hosts_out_of_reach(const struct eth_hpp_ucx *ucx)
 {
     const char *own = ucx->peers[ucx->rank].host, *other = NULL;
-    bool several = false;
+    int hosts = 0;
     for (int rank = 0; rank < ucx->size; rank++) {
         const struct eth_hpp_ucx_peer *peer = &ucx->peers[rank];
         if (strcmp(peer->host, own) == 0)
             continue;
         if (peer->heard)
-            return false;
-        several = several || (other != NULL && strcmp(peer->host, other) != 0);
+            return 0;
+        if (other == NULL || strcmp(peer->host, other) != 0)
+            hosts = other == NULL ? 1 : 2;
         other = peer->host;
     }
-    return several;
+    return hosts;
 }
 
 static void set_state(struct eth_hpp_ucx *ucx, int state, double deadline)
@@ -220,7 +224,7 @@ void eth_hpp_ucx_failure_lost(struct eth_hpp_ucx *ucx, const struct eth_hpp_ucx_
 static void decide(struct eth_hpp_ucx *ucx)
 {
     struct eth_hpp_ucx_notice *notice = &ucx->failure.notice;
-    if (!notice->quiet && !(notice->gravity == ETH_HPP_UCX_LATE && is_cut_off(ucx))) {
+    if (!notice->quiet && !(notice->gravity == ETH_HPP_UCX_LATE && hosts_out_of_reach(ucx) > 1)) {
         eth_hpp_log_set_origin(""); /* the text says whose error it is */
         eth_hpp_log_error("%s", notice->text);
     }
@@ -230,6 +234,21 @@ static void decide(struct eth_hpp_ucx *ucx)
     pthread_mutex_unlock(&ucx->mutex);
     tell_all(ucx, notice);
     set_state(ucx, ETH_HPP_UCX_ENDED, eth_hpp_clock_now() + GRACE_S);
+}
+
+/* Is it the other one's turn, of two hosts that do not reach each other? Not for ever: it may hang.
+ */
+static bool must_wait(struct eth_hpp_ucx *ucx)
+{
+    struct eth_hpp_ucx_failure *failure = &ucx->failure;
+    if (failure->has_waited || failure->notice.gravity != ETH_HPP_UCX_LATE ||
+        hosts_out_of_reach(ucx) != 1 || strcmp(ucx->peers[0].host, ucx->peers[ucx->rank].host) == 0)
+        return false;
+    pthread_mutex_lock(&ucx->mutex);
+    failure->has_waited = true;
+    pthread_mutex_unlock(&ucx->mutex);
+    set_state(ucx, ETH_HPP_UCX_NOTICED, eth_hpp_clock_now() + OTHER_HOST_S);
+    return true;
 }
 
 static void heard(struct eth_hpp_ucx_message *message, ucs_status_t status)
@@ -323,7 +342,8 @@ double eth_hpp_ucx_failure_poll(struct eth_hpp_ucx *ucx)
         if (!ucx->closing && !ucx->failing)
             _exit(failure->notice.exit_code);
     } else if (decider(ucx) == ucx->rank) {
-        decide(ucx);
+        if (!must_wait(ucx))
+            decide(ucx);
     } else {
         take_for_silent(ucx, decider(ucx));
         pass_on(ucx);
@@ -387,13 +407,14 @@ bool eth_hpp_ucx_failure_fail(void *state, const struct eth_hpp_error *error, in
     if (!known || (error != NULL && error->status != ETH_HPP_ERR_PEER))
         submit_report(ucx, error, exit_code);
 
-    const double deadline = eth_hpp_clock_now() + 2 * PATIENCE_S + FLUSH_S;
+    const double deadline = eth_hpp_clock_now() + 2 * PATIENCE_S + OTHER_HOST_S + FLUSH_S;
     pthread_mutex_lock(&ucx->mutex);
     ucx->failing = true; /* this thread sees to the end of the process */
-    while (!is_over(&ucx->failure))
-        if (!eth_hpp_ucx_wait_until(ucx, ucx->failure.decided ? ucx->failure.deadline + FLUSH_S
-                                                              : deadline))
+    while (!is_over(&ucx->failure)) {
+        const bool own = ucx->failure.decided || ucx->failure.has_waited;
+        if (!eth_hpp_ucx_wait_until(ucx, own ? ucx->failure.deadline + FLUSH_S : deadline))
             break;
+    }
     const bool stragglers = ucx->failure.decided && ucx->failure.others > 0;
     pthread_mutex_unlock(&ucx->mutex);
     return stragglers;
