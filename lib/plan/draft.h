@@ -118,7 +118,8 @@ enum eth_hpp_draft_fault eth_hpp_draft_lay(struct eth_hpp_workshop *shop,
 
 /* Cuts the layers of the draft's group anew so that its slowest stage is as fast as memory allows.
  * *beat_s (may be NULL) is the longest beat of use, INFINITY where any is, and becomes the seconds
- * of a micro-batch, hand-overs left out. False where no cut fits, which leaves the group as it was.
+ * of a micro-batch, hand-overs left out. False where no cut fits, which leaves the group as it was,
+ * and *beat_s but where no cut takes that little even were memory no matter: then it is INFINITY.
  */
 bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, int group,
                            double *beat_s);

@@ -1,4 +1,6 @@
 /* Where the layers of a group of pipelines are cut. */
+#include <math.h>
+
 #include "plan/draft.h"
 
 #include <string.h>
@@ -313,6 +315,11 @@ bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *
         return false;
     if (!find_appetites(shop, draft, group, appetites))
         return false;
+    double perfect = perfect_s(shop, appetites, stages);
+    if (beat_s != NULL && perfect > *beat_s) {
+        *beat_s = INFINITY;
+        return false;
+    }
     for (int lean = 0; lean < 2; lean++) { /* with 1F1B's micro-batches in flight, else with one */
         double high = 0, low = 0;
         for (int i = 0; i < stages; i++)
@@ -327,7 +334,7 @@ bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *
             continue;
         }
         high = slowest(shop, appetites, best, stages);
-        double middle = 0.9 * perfect_s(shop, appetites, stages); /* seldom within reach */
+        double middle = 0.9 * perfect; /* seldom within reach */
         for (int turn = 0; turn < 30 && high - low > 1e-3 * high; turn++) {
             if (cut_within(shop, group, appetites, middle, layers)) {
                 memcpy(best, layers, (size_t)stages * sizeof(*best));

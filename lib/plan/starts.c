@@ -102,8 +102,11 @@ static void try_group(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *
         draft->sharded_optimizer = sharded;
         for (int s = 0; s < group->stage_count; s++)
             group->stages[s].recompute = recompute;
-        if (!eth_hpp_draft_balance(shop, draft, 0, &beat_s))
+        if (!eth_hpp_draft_balance(shop, draft, 0, &beat_s)) {
+            if (isinf(beat_s) && longest_s < INFINITY)
+                return;
             continue;
+        }
         if (rounds * beat_s >= longest_s ||
             eth_hpp_candidates_offer(candidates, shop, draft, character) < INFINITY)
             return;
@@ -130,7 +133,8 @@ static void try_one_node(struct eth_hpp_workshop *shop, struct eth_hpp_candidate
         for (int i = 0; i < ETH_HPP_CLASSES_KEPT; i++)
             classes.kept[i].group = &groups[i];
         draft->group_count = 1;
-        eth_hpp_class_finder_find(finder, 1u << p, shop->options->global_batch, INFINITY,
+        eth_hpp_class_finder_find(finder, 1u << p, shop->options->global_batch,
+                                  worth(shop, candidates) / shop->options->global_batch,
                                   INT64_MAX / 2, &classes);
         for (int i = 0; i < classes.count; i++) {
             draft->groups[0] = *classes.kept[i].group;
