@@ -4,7 +4,11 @@
 #include <string.h>
 
 #include "plan/bound_lp.h"
+#include "plan/bound_network.h"
 #include "plan/bound_stages.h"
+
+/* So many times the GPUs that there are, rounding apart, are more. */
+#define PROVEN (1 + 1e-9)
 
 /* ---- prices at a step: step 4 of the proof ---- */
 
@@ -121,9 +125,8 @@ static bool alike(const double *a, const double *b, int count)
     return true;
 }
 
-/* The loads of the programme from the prices, at the lower price where rows become one. Returns the
- * rows. */
-static int find_loads(struct eth_hpp_bound_room *b)
+/* The loads of the programme from the prices, at the lower price where rows become one. */
+static void find_loads(struct eth_hpp_bound_room *b)
 {
     int rows = 0, devices = b->devices;
     double most = 0;
@@ -132,6 +135,7 @@ static int find_loads(struct eth_hpp_bound_room *b)
         if (rows == 0 || b->row[r].kind != b->row[r - 1].kind ||
             !alike(price, &b->load[(rows - 1) * devices], devices)) {
             memcpy(&b->load[rows * devices], price, (size_t)devices * sizeof(*price));
+            b->load_kind[rows] = b->row[r].kind;
             b->layers[rows++] = 0;
         }
         b->layers[rows - 1] += b->row[r].layers;
@@ -145,7 +149,7 @@ static int find_loads(struct eth_hpp_bound_room *b)
     }
     for (int i = 0; i < rows * devices; i++) /* the programme wants finite loads */
         b->load[i] = eth_hpp_bound_smaller(b->load[i], 1e3 * most);
-    return rows;
+    b->load_rows = rows;
 }
 
 /* How many times the GPUs that there are it takes to end within a step: more than 1 proves that no
@@ -160,11 +164,13 @@ static double needed(struct eth_hpp_bound_room *b, double step_s)
         if (isinf(least))
             return INFINITY;
     }
-    int rows = find_loads(b);
-    return eth_hpp_bound_lp(b->load, rows, b->devices);
+    find_loads(b);
+    double more = eth_hpp_bound_lp(b->load, b->load_rows, b->devices, NULL);
+    return more > PROVEN ? more : eth_hpp_bound_over_network(b, step_s, 1);
 }
 
-/* The least step without memory, fill, drain and whole numbers. */
+/* The least time of all computation without memory, fill, drain and whole numbers. Leaves its
+ * loads, in seconds. */
 static double simple_bound(struct eth_hpp_bound_room *b)
 {
     for (int r = 0; r < b->rows; r++)
@@ -175,34 +181,48 @@ static double simple_bound(struct eth_hpp_bound_room *b)
                                                          b->settings[j].once_s[b->row[r].kind]);
             b->price[r * b->devices + i] = least;
         }
-    int rows = find_loads(b);
-    return eth_hpp_bound_lp(b->load, rows, b->devices) + b->optimizer_s;
+    find_loads(b);
+    return eth_hpp_bound_lp(b->load, b->load_rows, b->devices, NULL);
 }
 
-/* The longest step that is proven to be impossible. One that needs `needed` times the GPUs takes at
- * least about that much longer, which is where to look next. */
-static double search(struct eth_hpp_bound_room *b)
+/* The same with what networks carry, by the loads of the simple bound. */
+static double needed_simply(struct eth_hpp_bound_room *b, double step_s)
 {
-    const double precision = 1.002, proven = 1 + 1e-9;
-    double low = simple_bound(b), high = INFINITY, more;
-    if (low <= 0)
-        return 0;
-    if (fits_nowhere(b))
-        return INFINITY;
-    more = needed(b, low);
-    for (int turn = 0; turn < 40 && more > proven && high > precision * low; turn++) {
-        double step_s = low * eth_hpp_bound_smaller(eth_hpp_bound_larger(more, precision), 2);
+    return eth_hpp_bound_over_network(b, step_s, step_s - b->optimizer_s);
+}
+
+/* The longest step that is proven to be impossible, where `low` is. One that needs so many times
+ * what there is takes at least about that much longer, which is where to look next. */
+static double raise(struct eth_hpp_bound_room *b, double low,
+                    double (*find_needed)(struct eth_hpp_bound_room *b, double step_s))
+{
+    const double precision = 0.002;
+    double high = INFINITY, more = find_needed(b, low), least = precision;
+    for (int turn = 0; turn < 40 && more > PROVEN && high > (1 + precision) * low; turn++) {
+        double step_s = low * eth_hpp_bound_smaller(eth_hpp_bound_larger(more, 1 + least), 2);
         if (step_s >= high)
             step_s = sqrt(low * high);
-        double there = needed(b, step_s);
-        if (there > proven) {
+        double there = find_needed(b, step_s);
+        if (there > PROVEN) {
             low = step_s;
             more = there;
+            least *= 2;
         } else {
             high = step_s;
         }
     }
     return low;
+}
+
+static double search(struct eth_hpp_bound_room *b)
+{
+    double all_s = simple_bound(b);
+    if (all_s + b->optimizer_s <= 0)
+        return 0;
+    if (fits_nowhere(b))
+        return INFINITY;
+    b->forward_s = eth_hpp_bound_forward_s(b, all_s);
+    return raise(b, raise(b, all_s + b->optimizer_s, needed_simply), needed);
 }
 
 double eth_hpp_bound(const struct eth_hpp_cost *cost, int global_batch)
@@ -214,12 +234,14 @@ double eth_hpp_bound(const struct eth_hpp_cost *cost, int global_batch)
         b.price = calloc(count, sizeof(*b.price));
         b.load = calloc(count, sizeof(*b.load));
         b.layers = calloc((size_t)b.rows, sizeof(*b.layers));
-        if (b.price != NULL && b.load != NULL && b.layers != NULL)
+        b.load_kind = calloc((size_t)b.rows, sizeof(*b.load_kind));
+        if (b.price != NULL && b.load != NULL && b.layers != NULL && b.load_kind != NULL)
             bound = search(&b) * (1 - 1e-9); /* rounding must not pass the truth */
     }
     free(b.price);
     free(b.load);
     free(b.layers);
+    free(b.load_kind);
     eth_hpp_bound_close(&b);
     return bound;
 }

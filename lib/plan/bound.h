@@ -39,9 +39,27 @@
  *    layer. T is impossible where this linear programme has no solution. Its duals w[d] prove it:
  *    B sum_l min_d w[d] c[l,d] > sum_d w[d] gpus[d] cannot be for any w >= 0 if there is one.
  *
- * Where memory, fill and drain and whole numbers do not bind, c[l,d] = best[l,d] / T, and T is the
- * time of the whole batch dealt freely and fractionally to the GPUs, each at its best profiled
- * rate.
+ * 5. Networks. Give layer l a worth v[l] = min_d w[d] c[l,d] a sample, so that a node's GPUs do no
+ *    more than W = sum of their w. Let a node do y[l] samples of layer l. Its network carries each
+ *    sample that it does not do both of two neighbouring layers of, at least |y[l] - y[l+1]|
+ *    times the least output, and the gradients of each layer that other nodes do samples of too,
+ *    0 < y[l] < B: a ring of k >= 2 takes 2 (k-1) / k >= 1 times these. Rings cross a network one
+ *    after the other, and only after the forwards of the whole batch, for which all GPUs together
+ *    take F. So the gradients that it shares, x bytes, take at most T - optimizer - F, and together
+ *    with the hand-overs at most T - optimizer. A node that can do neither all gradients nor the
+ *    hand-over of the whole batch in that is slow. If a slow node does no layer for the whole batch
+ *    it does some layer not at all (else it would share all gradients), so that what it does of
+ *    others comes in or goes out: y <= (bandwidth (T - optimizer) - x) / output, and it does at
+ * most V = max_x of that times the worth of the best layers of x bytes. If it does some layer for
+ * the whole batch, then it does every layer for some of it (else it would hand the whole batch
+ *    over), and by the same count the other nodes do at most V. So T is impossible where the sum
+ *    over all nodes of W, or of V where that is less and the node slow, is less than
+ *    B sum_l v[l], and W + V is for every slow node: for any w >= 0, which need not be the same for
+ *    both.
+ *
+ * Where memory, fill and drain, whole numbers and networks do not bind, c[l,d] = best[l,d] / T, and
+ * T is the time of the whole batch dealt freely and fractionally to the GPUs, each at its best
+ * profiled rate.
  *
  * Long models are looked at in cells of several layers, and many profiled samples in ranges, each
  * with the most favourable figures in it. The time grows with kinds of GPU, not with GPUs. Returns

@@ -97,11 +97,14 @@ static void start(struct table *t, const double *load, int rows, int devices)
 
 /* Any prices of the devices with the sum 1 prove M >= sum_r min_d price[d] load[r,d]. The best ones
  * are the reduced costs of the slacks. */
-static double prove(const struct table *t, const double *load, int rows, int devices)
+static double prove(const struct table *t, const double *load, int rows, int devices,
+                    double *prices)
 {
     double sum = 0, proven = 0;
     for (int d = 0; d < devices; d++)
         sum += fmax(t->cost[t->unknowns + d], 0);
+    for (int d = 0; d < devices && prices != NULL; d++)
+        prices[d] = sum > 0 ? fmax(t->cost[t->unknowns + d], 0) / sum : 0;
     for (int r = 0; r < rows && sum > 0; r++) {
         double least = INFINITY;
         for (int d = 0; d < devices; d++)
@@ -111,7 +114,7 @@ static double prove(const struct table *t, const double *load, int rows, int dev
     return proven;
 }
 
-double eth_hpp_bound_lp(const double *load, int rows, int devices)
+double eth_hpp_bound_lp(const double *load, int rows, int devices, double *prices)
 {
     struct table t = {.rows = rows + devices, .unknowns = rows * devices + 1};
     double proven = 0;
@@ -122,7 +125,7 @@ double eth_hpp_bound_lp(const double *load, int rows, int devices)
     if (t.cell != NULL && t.cost != NULL && t.basis != NULL) {
         start(&t, load, rows, devices);
         minimise(&t);
-        proven = prove(&t, load, rows, devices);
+        proven = prove(&t, load, rows, devices, prices);
     }
     free(t.cell);
     free(t.cost);

@@ -60,8 +60,10 @@ struct eth_hpp_bound_room {
     double sum_s, alone_s;           /* of the first layer; with one owner it takes alone_s */
     double tied_sum_s, tied_alone_s; /* of the tensors tied to it */
     double *price;                   /* [row * devices + device] c[l,d] of the proof */
-    double *load;                    /* of the programme, and the layers of its rows */
-    int *layers;
+    double *load;                    /* of the programme, */
+    int *layers, *load_kind;         /* and the layers and their kind of its rows */
+    int load_rows;
+    double forward_s; /* by which no forward of the whole batch can have ended */
 };
 
 static inline double eth_hpp_bound_larger(double a, double b)

@@ -7,6 +7,7 @@ libplan_la_SOURCES = \
 	lib/plan/bind.c \
 	lib/plan/blocks.c \
 	lib/plan/bound.c lib/plan/bound.h lib/plan/bound_lp.c lib/plan/bound_lp.h \
+	lib/plan/bound_network.c lib/plan/bound_network.h \
 	lib/plan/bound_stages.c lib/plan/bound_stages.h \
 	lib/plan/chains.c lib/plan/chains.h lib/plan/chain_beat.c lib/plan/chain_kit.h \
 	lib/plan/chain_states.c lib/plan/chain_types.c \

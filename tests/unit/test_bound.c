@@ -85,6 +85,28 @@ static void memory_makes_later_layers_wait(void **state)
     assert_true(isinf(bound_of(text, PROFILE, 8)));
 }
 
+/* Two nodes do half of the batch each, unless the network between them carries next to nothing:
+ * then one does all. */
+static void a_slow_network_leaves_nodes_alone(void **state)
+{
+    (void)state;
+    static const char *const cluster =
+        "{\"format\":\"eth-hpp-cluster\",\"version\":1,"
+        "\"devices\":{\"fast\":{\"memory_bytes\":4e10}},\"nodes\":["
+        "{\"name\":\"a[1-2]\",\"device\":\"fast\",\"count\":2,\"intra_bandwidth\":1e11,"
+        "\"inter_bandwidth\":%s}]}";
+    static const char *const bandwidths[] = {"1e12", "1e8", "1e7", "1e3"};
+    double optimizer = 5.101e6 * 1e-10 / 4, bounds[4];
+    char text[512];
+    for (int i = 0; i < 4; i++) {
+        snprintf(text, sizeof(text), cluster, bandwidths[i]);
+        bounds[i] = bound_of(text, PROFILE, 64);
+    }
+    assert_near(bounds[0], 64 * 15.2e-3 / 4 + optimizer);
+    assert_true(bounds[1] >= bounds[0] && bounds[2] > 1.02 * bounds[1] && bounds[3] > bounds[2]);
+    assert_near(bounds[3], 64 * 15.2e-3 / 2 + optimizer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -92,6 +114,7 @@ int main(void)
         cmocka_unit_test(one_sample_takes_its_way_through_all_layers),
         cmocka_unit_test(sums_of_the_first_layer_come_last),
         cmocka_unit_test(memory_makes_later_layers_wait),
+        cmocka_unit_test(a_slow_network_leaves_nodes_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
