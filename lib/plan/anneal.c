@@ -35,10 +35,10 @@ void eth_hpp_anneal(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, 
         }
         /* Metropolis' rule with its die cast first: what must take longer is not evaluated. */
         shop->limit_s = now_s * (1 - temperature * log(1 - eth_hpp_search_unit(&search)));
-        if (!changed || eth_hpp_draft_lay(shop, next) != ETH_HPP_DRAFT_FITS ||
-            shop->step.step_s > shop->limit_s)
+        double next_s = changed ? eth_hpp_draft_step_s(shop, next) : INFINITY;
+        if (isinf(next_s))
             continue;
-        now_s = shop->step.step_s;
+        now_s = next_s;
         eth_hpp_draft_copy(now, next);
         if (now_s < *step_s) {
             *step_s = now_s;

@@ -70,6 +70,14 @@ struct eth_hpp_price {
     struct eth_hpp_pace pace;
 };
 
+/* What is known of a draft that was laid before: its step, INFINITY where it makes no plan, or that
+ * it takes longer than so many seconds. */
+enum { ETH_HPP_DRAFT_NOTES = 8192 };
+struct eth_hpp_draft_note {
+    uint64_t key; /* 0: nothing */
+    double step_s, longer_s;
+};
+
 /* The workshop of one search: everything that laying out a draft needs. */
 struct eth_hpp_workshop {
     const struct eth_hpp_cost *cost;
@@ -91,6 +99,7 @@ struct eth_hpp_workshop {
     double limit_s;   /* drafts that must take longer are not evaluated; INFINITY: all are */
     int *run_end;     /* [layer] end of the run of like layers that it stands in, */
     int *run_begin;   /* and its first layer */
+    struct eth_hpp_draft_note *notes; /* [ETH_HPP_DRAFT_NOTES] by key */
     /* The draft that came closest to fitting: how far over memory, and where. */
     double least_excess;
     char excess[256];
@@ -116,6 +125,11 @@ void eth_hpp_workshop_note_excess(struct eth_hpp_workshop *shop, int stage, int 
 enum eth_hpp_draft_fault eth_hpp_draft_lay(struct eth_hpp_workshop *shop,
                                            const struct eth_hpp_draft *draft);
 
+/* The draft's step, or INFINITY where it makes no plan or takes longer than shop->limit_s. Searches
+ * come by the same drafts again and again: where it was laid before that is looked up, and
+ * shop->layout and shop->step are not of this draft. */
+double eth_hpp_draft_step_s(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft);
+
 /* Cuts the layers of the draft's group anew so that its slowest stage is as fast as memory allows.
  * *beat_s (may be NULL) is the longest beat of use, INFINITY where any is, and becomes the seconds
  * of a micro-batch, hand-overs left out. False where no cut fits, which leaves the group as it was,
@@ -127,6 +141,9 @@ bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *
 /* GPUs that the draft uses of a pool. */
 int eth_hpp_draft_used(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
                        int pool);
+
+/* A number that drafts that differ do not share; never 0. */
+uint64_t eth_hpp_draft_key(const struct eth_hpp_draft *draft);
 
 /* Has it at least one pipeline, stage, sample and worker of each kind that it names? */
 bool eth_hpp_draft_is_staffed(const struct eth_hpp_draft *draft);

@@ -336,3 +336,22 @@ enum eth_hpp_draft_fault eth_hpp_draft_lay(struct eth_hpp_workshop *shop,
     shop->work += 2 * shop->layout.stage_count + computations / COMPUTATIONS_A_STAGE;
     return ETH_HPP_DRAFT_FITS;
 }
+
+double eth_hpp_draft_step_s(struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
+{
+    uint64_t key = eth_hpp_draft_key(draft);
+    struct eth_hpp_draft_note *note = &shop->notes[key % ETH_HPP_DRAFT_NOTES];
+    if (note->key != key || (note->step_s == 0 && note->longer_s < shop->limit_s)) {
+        enum eth_hpp_draft_fault fault = eth_hpp_draft_lay(shop, draft);
+        *note = (struct eth_hpp_draft_note){.key = key, .step_s = INFINITY};
+        if (fault == ETH_HPP_DRAFT_FITS)
+            note->step_s = shop->step.step_s;
+        if (fault == ETH_HPP_DRAFT_SLOW)
+            *note = (struct eth_hpp_draft_note){.key = key, .longer_s = shop->limit_s};
+    } else {
+        shop->considered++;
+        shop->work += LAY_WORK;
+    }
+    bool known = note->step_s > 0 && note->step_s <= shop->limit_s;
+    return known ? note->step_s : INFINITY;
+}

@@ -119,3 +119,27 @@ void eth_hpp_draft_join(struct eth_hpp_draft *draft)
                     draft->groups[b] = draft->groups[draft->group_count];
             }
 }
+
+static uint64_t mix(uint64_t key, int number)
+{
+    key = (key ^ (unsigned)number) * 0x9e3779b97f4a7c15u;
+    return key ^ key >> 29;
+}
+
+uint64_t eth_hpp_draft_key(const struct eth_hpp_draft *draft)
+{
+    uint64_t key = mix(draft->sharded_optimizer, draft->group_count);
+    for (int g = 0; g < draft->group_count; g++) {
+        const struct eth_hpp_draft_group *group = &draft->groups[g];
+        key = mix(mix(key, group->replicas), group->micro_batch);
+        key = mix(mix(key, 2 * group->extra_in_flight + group->by_stage), group->stage_count);
+        for (int s = 0; s < group->stage_count; s++) {
+            const struct eth_hpp_draft_stage *stage = &group->stages[s];
+            key = mix(mix(key, stage->layers), 2 * stage->degree + stage->recompute);
+            for (int p = 0; p < stage->part_count; p++)
+                key = mix(mix(key, stage->parts[p].pool), stage->parts[p].workers);
+            key = mix(key, -stage->part_count);
+        }
+    }
+    return key != 0 ? key : 1;
+}
