@@ -17,13 +17,28 @@
 
 /* What each effort adds to those before it: rounds of annealing. Work is counted in stages looked
  * at and takes about 0.2 us each, so that deep pipelines get fewer tries rather than more time. */
-static const struct {
+struct budget {
     int rounds, work; /* of each round, for up to 64 GPUs */
     int candidates;   /* at first: a few tries only get anywhere if they all go to one */
     int plans;        /* work for trying all plans of few GPUs */
-} budgets[] = {[ETH_HPP_EFFORT_QUICK] = {1, 30000, 1, 0},
-               [ETH_HPP_EFFORT_DEFAULT] = {2, 250000, 8, 850000},
-               [ETH_HPP_EFFORT_THOROUGH] = {40, 800000, 8, 20000000}};
+};
+static const struct budget budgets[] = {[ETH_HPP_EFFORT_QUICK] = {1, 30000, 1, 0},
+                                        [ETH_HPP_EFFORT_DEFAULT] = {2, 250000, 8, 850000},
+                                        [ETH_HPP_EFFORT_THOROUGH] = {40, 800000, 8, 20000000}};
+
+/* With few GPUs a draft costs little, and many starts end in plans that no move leads out of. */
+enum { FEW_ROUNDS = 3, FEW_CANDIDATES = 12 };
+
+static struct budget budget_of(const struct eth_hpp_workshop *shop)
+{
+    struct budget budget = budgets[shop->effort];
+    if (shop->effort == ETH_HPP_EFFORT_DEFAULT &&
+        shop->cost->cluster->gpu_count <= ETH_HPP_EXACT_GPUS) {
+        budget.rounds = FEW_ROUNDS;
+        budget.candidates = FEW_CANDIDATES;
+    }
+    return budget;
+}
 
 /* Plans evaluated to polish one. */
 enum { POLISHES = 400 };
@@ -90,8 +105,9 @@ static void improve(struct eth_hpp_workshop *shop, struct drafts *drafts, double
                     double lower_bound_s)
 {
     double size = fmax(1, shop->cost->cluster->gpu_count / 64.0);
-    double work = budgets[shop->effort].work * sqrt(sqrt(size));
-    int count = budgets[shop->effort].candidates, halvings = 1;
+    struct budget budget = budget_of(shop);
+    double work = budget.work * sqrt(sqrt(size));
+    int count = budget.candidates, halvings = 1;
     count = drafts->starts.count < count ? drafts->starts.count : count;
     while (1 << (halvings - 1) < count)
         halvings++;
@@ -121,8 +137,9 @@ static void search_with(struct eth_hpp_workshop *shop, enum eth_hpp_effort effor
         return;
     double hot = shop->cost->cluster->gpu_count > ETH_HPP_ANNEAL_FEW ? ETH_HPP_ANNEAL_HOT
                                                                      : ETH_HPP_ANNEAL_HOT_FEW;
-    for (int round = 0; round < budgets[effort].rounds && !shop->failed; round++) {
-        int last = budgets[effort].candidates - 1;
+    struct budget budget = budget_of(shop);
+    for (int round = 0; round < budget.rounds && !shop->failed; round++) {
+        int last = budget.candidates - 1;
         if (drafts->best.step_s <= ETH_HPP_ANNEAL_CLOSED * lower_bound_s)
             return;
         if (round % 4 == 3 && last < drafts->starts.count)
@@ -331,7 +348,7 @@ static enum eth_hpp_status finish(struct eth_hpp_workshop *shop, const struct dr
     if (is_polished(shop) && shop->effort != ETH_HPP_EFFORT_QUICK) {
         for (int i = 0; i < drafts->starts.count; i++)
             polish(shop, &drafts->starts.list[i].draft, &found->layout, &found->step);
-        for (int i = 0; i < budgets[shop->effort].candidates && i < drafts->starts.count; i++)
+        for (int i = 0; i < budget_of(shop).candidates && i < drafts->starts.count; i++)
             polish(shop, &drafts->work.list[i].draft, &found->layout, &found->step);
     }
     if (!shop->failed && found->layout.pipeline_count == 0)
