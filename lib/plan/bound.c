@@ -192,23 +192,27 @@ static double needed_simply(struct eth_hpp_bound_room *b, double step_s)
 }
 
 /* The longest step that is proven to be impossible, where `low` is. One that needs so many times
- * what there is takes at least about that much longer, which is where to look next. */
+ * what there is takes at least about that much longer, which is where to look next; but networks
+ * that become fast enough change all at once, and then it is mostly nearer. */
 static double raise(struct eth_hpp_bound_room *b, double low,
                     double (*find_needed)(struct eth_hpp_bound_room *b, double step_s))
 {
     const double precision = 0.002;
-    double high = INFINITY, more = find_needed(b, low), least = precision;
+    double high = INFINITY, more = find_needed(b, low), further = precision;
     for (int turn = 0; turn < 40 && more > PROVEN && high > (1 + precision) * low; turn++) {
-        double step_s = low * eth_hpp_bound_smaller(eth_hpp_bound_larger(more, 1 + least), 2);
-        if (step_s >= high)
+        double step_s = low * (1 + further);
+        if (isinf(high))
+            step_s = low * eth_hpp_bound_smaller(eth_hpp_bound_larger(more, 1 + further), 2);
+        else if (step_s >= high)
             step_s = sqrt(low * high);
         double there = find_needed(b, step_s);
         if (there > PROVEN) {
             low = step_s;
             more = there;
-            least *= 2;
+            further *= 2;
         } else {
             high = step_s;
+            further = precision;
         }
     }
     return low;
