@@ -22,7 +22,7 @@ struct budget {
     int candidates;   /* at first: a few tries only get anywhere if they all go to one */
     int plans;        /* work for trying all plans of few GPUs */
 };
-static const struct budget budgets[] = {[ETH_HPP_EFFORT_QUICK] = {1, 30000, 1, 0},
+static const struct budget budgets[] = {[ETH_HPP_EFFORT_QUICK] = {1, 20000, 1, 0},
                                         [ETH_HPP_EFFORT_DEFAULT] = {2, 250000, 8, 850000},
                                         [ETH_HPP_EFFORT_THOROUGH] = {40, 800000, 8, 20000000}};
 
