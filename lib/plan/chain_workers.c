@@ -29,8 +29,9 @@ void eth_hpp_chain_workers_free(struct eth_hpp_chain_workers *workers)
              worker = next) {
             next = worker->next;
             free(worker->until_s);
-            for (int f = 0; f <= ETH_HPP_CHAIN_FLIGHT; f++)
+            for (int f = 0; worker->first != NULL && f <= ETH_HPP_CHAIN_FLIGHT; f++)
                 free(worker->first[f]);
+            free(worker->first);
             free(worker);
         }
 }
@@ -120,10 +121,12 @@ int eth_hpp_chain_worker_find(const struct eth_hpp_chain_workers *workers,
                               struct eth_hpp_chain_worker *worker, int in_flight, int end)
 {
     int first = find_first(workers, worker, in_flight, end);
-    int16_t **row = &worker->first[in_flight]; /* without one it is found again each time */
-    if (*row == NULL)
+    if (worker->first == NULL) /* without rows it is found again each time */
+        worker->first = calloc(ETH_HPP_CHAIN_FLIGHT + 1, sizeof(*worker->first));
+    int16_t **row = worker->first != NULL ? &worker->first[in_flight] : NULL;
+    if (row != NULL && *row == NULL)
         *row = calloc((size_t)workers->layers + 1, sizeof(**row));
-    if (*row != NULL)
+    if (row != NULL && *row != NULL)
         (*row)[end] = (int16_t)(first + 1);
     return first;
 }

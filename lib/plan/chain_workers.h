@@ -21,9 +21,8 @@ struct eth_hpp_chain_worker {
     double *until_s; /* [layer] of all layers before it */
     int held[ETH_HPP_CHAIN_BUCKETS]; /* layers of that kind that memory holds with 1, 2, 4, ...
                                         micro-batches in flight; many where the model has fewer */
-    int16_t *first[ETH_HPP_CHAIN_FLIGHT + 1]; /* [in flight][end] 1 + the first layer of the longest
-                                                 stage up to `end` that memory holds; 0: not known
-                                                 yet; NULL: none is */
+    int16_t **first; /* [in flight][end] 1 + the first layer of the longest stage up to `end` that
+                        memory holds; 0: not known yet; NULL: none is */
 };
 
 /* All workers that were asked for so far. */
@@ -54,7 +53,7 @@ static inline int eth_hpp_chain_worker_holds(const struct eth_hpp_chain_workers 
                                              struct eth_hpp_chain_worker *worker, int in_flight,
                                              int end)
 {
-    const int16_t *row = worker->first[in_flight];
+    const int16_t *row = worker->first != NULL ? worker->first[in_flight] : NULL;
     if (row != NULL && row[end] > 0)
         return row[end] - 1;
     return eth_hpp_chain_worker_find(workers, worker, in_flight, end);
