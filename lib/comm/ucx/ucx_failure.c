@@ -397,6 +397,15 @@ static bool is_over(const struct eth_hpp_ucx_failure *failure)
            (failure->decided ? failure->others == 0 : failure->sending == 0);
 }
 
+/* When a rank leaves at the latest: one that is told that the job ends has nothing to wait for but
+ * messages to ranks that may be out of reach. `deadline`: without a decision. */
+static double latest(const struct eth_hpp_ucx_failure *failure, double deadline)
+{
+    if (failure->decided || failure->has_waited)
+        return failure->deadline + FLUSH_S;
+    return failure->state == ETH_HPP_UCX_ENDED ? failure->deadline : deadline;
+}
+
 bool eth_hpp_ucx_failure_fail(void *state, const struct eth_hpp_error *error, int exit_code)
 {
     struct eth_hpp_ucx *ucx = state;
@@ -410,11 +419,9 @@ bool eth_hpp_ucx_failure_fail(void *state, const struct eth_hpp_error *error, in
     const double deadline = eth_hpp_clock_now() + 2 * PATIENCE_S + OTHER_HOST_S + FLUSH_S;
     pthread_mutex_lock(&ucx->mutex);
     ucx->failing = true; /* this thread sees to the end of the process */
-    while (!is_over(&ucx->failure)) {
-        const bool own = ucx->failure.decided || ucx->failure.has_waited;
-        if (!eth_hpp_ucx_wait_until(ucx, own ? ucx->failure.deadline + FLUSH_S : deadline))
+    while (!is_over(&ucx->failure))
+        if (!eth_hpp_ucx_wait_until(ucx, latest(&ucx->failure, deadline)))
             break;
-    }
     const bool stragglers = ucx->failure.decided && ucx->failure.others > 0;
     pthread_mutex_unlock(&ucx->mutex);
     return stragglers;
