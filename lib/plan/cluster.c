@@ -16,16 +16,32 @@ void eth_hpp_cluster_free(struct eth_hpp_cluster *cluster)
     }
     free(cluster->devices);
     free(cluster->nodes);
+    free(cluster->by_name);
     free(cluster->links);
     *cluster = (struct eth_hpp_cluster){0};
 }
 
+/* How many nodes come before the name; with `equal` those of this name, too. */
+static int count_before(const struct eth_hpp_cluster *cluster, const char *name, bool equal)
+{
+    int low = 0, high = cluster->node_count;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        int order = strcmp(cluster->nodes[cluster->by_name[middle]].name, name);
+        if (order < 0 || (order == 0 && equal))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 int eth_hpp_cluster_find_node(const struct eth_hpp_cluster *cluster, const char *name)
 {
-    for (int i = 0; i < cluster->node_count; i++)
-        if (strcmp(cluster->nodes[i].name, name) == 0)
-            return i;
-    return -1;
+    int at = count_before(cluster, name, false);
+    if (at == cluster->node_count || strcmp(cluster->nodes[cluster->by_name[at]].name, name) != 0)
+        return -1;
+    return cluster->by_name[at];
 }
 
 int eth_hpp_cluster_find_device(const struct eth_hpp_cluster *cluster, const char *name)
@@ -85,10 +101,15 @@ enum eth_hpp_status eth_hpp_cluster_add_node(struct eth_hpp_cluster *cluster,
 {
     int *devices = copy_list(node->devices, node->gpus);
     if (devices == NULL ||
-        !grow((void **)&cluster->nodes, cluster->node_count, sizeof(*cluster->nodes))) {
+        !grow((void **)&cluster->nodes, cluster->node_count, sizeof(*cluster->nodes)) ||
+        !grow((void **)&cluster->by_name, cluster->node_count, sizeof(*cluster->by_name))) {
         free(devices);
         return eth_hpp_error_memory(err, "the cluster's nodes");
     }
+    int at = count_before(cluster, node->name, true);
+    memmove(&cluster->by_name[at + 1], &cluster->by_name[at],
+            (size_t)(cluster->node_count - at) * sizeof(*cluster->by_name));
+    cluster->by_name[at] = cluster->node_count;
     struct eth_hpp_node *added = &cluster->nodes[cluster->node_count++];
     *added = *node;
     added->devices = devices;

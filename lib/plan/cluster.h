@@ -43,6 +43,7 @@ struct eth_hpp_cluster {
     struct eth_hpp_device *devices;
     int device_count;
     struct eth_hpp_node *nodes;
+    int *by_name; /* indices of the nodes in the order of their names */
     int node_count;
     struct eth_hpp_link *links;
     int link_count;
