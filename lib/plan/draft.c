@@ -91,40 +91,44 @@ void eth_hpp_workshop_note_excess(struct eth_hpp_workshop *shop, int stage, int 
 
 /* ---- samples inside a stage ---- */
 
+/* Seconds that a part's worker takes with one more sample; INFINITY where that was not profiled. */
+static double next_s(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft_stage *stage,
+                     int part, int first_layer, int total)
+{
+    int device = eth_hpp_draft_device(shop, stage, part);
+    int samples = total / stage->parts[part].workers + 1;
+    if (samples > eth_hpp_cost_most_samples(shop->cost, device, stage->degree))
+        return INFINITY;
+    struct eth_hpp_layer_time time =
+        eth_hpp_cost_layers(shop->cost, device, stage->degree, first_layer,
+                            first_layer + stage->layers, samples, false);
+    return time.forward_s + time.backward_s;
+}
+
 /* Each sample goes to the part whose worker would be done first with one more; all workers of that
  * part then have the same claim, so they get one each. */
 static bool split_mixed(const struct eth_hpp_workshop *shop,
                         const struct eth_hpp_draft_stage *stage, int first_layer, int micro_batch,
                         int *total)
 {
+    double next[ETH_HPP_DRAFT_PARTS];
     int given = 0;
     for (int p = 0; p < stage->part_count; p++) {
         total[p] = stage->parts[p].workers; /* one each to begin with */
         given += total[p];
+        next[p] = next_s(shop, stage, p, first_layer, total[p]);
     }
     while (given < micro_batch) {
-        int best = -1;
-        double best_s = INFINITY;
-        for (int p = 0; p < stage->part_count; p++) {
-            int device = eth_hpp_draft_device(shop, stage, p);
-            int most = eth_hpp_cost_most_samples(shop->cost, device, stage->degree);
-            int samples = total[p] / stage->parts[p].workers + 1;
-            if (samples > most)
-                continue;
-            struct eth_hpp_layer_time time =
-                eth_hpp_cost_layers(shop->cost, device, stage->degree, first_layer,
-                                    first_layer + stage->layers, samples, false);
-            if (time.forward_s + time.backward_s < best_s) {
-                best = p;
-                best_s = time.forward_s + time.backward_s;
-            }
-        }
-        if (best < 0)
+        int best = 0;
+        for (int p = 1; p < stage->part_count; p++)
+            best = next[p] < next[best] ? p : best;
+        if (isinf(next[best]))
             return false;
         int workers = stage->parts[best].workers, more = workers - total[best] % workers;
         more = more < micro_batch - given ? more : micro_batch - given;
         total[best] += more;
         given += more;
+        next[best] = next_s(shop, stage, best, first_layer, total[best]);
     }
     return true;
 }
