@@ -7,14 +7,20 @@
 
 #include "base/file.h"
 
+/* Writes a number with so many digits; is it the same when it is read again? */
+static bool write_digits(double value, int digits, char *text, size_t size)
+{
+    snprintf(text, size, "%.*g", digits, value);
+    return strtod(text, NULL) == value;
+}
+
 struct json_object *eth_hpp_json_new_number(double value)
 {
     char text[40];
-    for (int digits = 9; digits <= 17; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            break;
-    }
+    /* What was computed mostly takes 16 or 17 digits, what was stated few. */
+    int digits = write_digits(value, 15, text, sizeof(text)) ? 9 : 16;
+    while (!write_digits(value, digits, text, sizeof(text)) && digits < 17)
+        digits++;
     /* A whole number keeps the form of one, so that strict readers of counts accept it. */
     return json_object_new_double_s(value, text);
 }
