@@ -131,8 +131,7 @@ static enum eth_hpp_status open_events(struct eth_hpp_ucx *ucx, struct eth_hpp_e
     struct epoll_event wake = {.events = EPOLLIN, .data.ptr = ucx};
     struct epoll_event bell = {.events = EPOLLIN, .data.ptr = ucx};
     struct epoll_event progress = {.events = EPOLLIN, .data.ptr = NULL};
-    int descriptor;
-    ucs_status_t code = eth_hpp_ucp.worker_get_efd(ucx->worker, &descriptor);
+    ucs_status_t code = eth_hpp_ucp.worker_get_efd(ucx->worker, &ucx->progress);
     if (code != UCS_OK)
         return ucx_error(err, "its transports cannot wake a sleeping process", code);
     ucx->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -140,7 +139,7 @@ static enum eth_hpp_status open_events(struct eth_hpp_ucx *ucx, struct eth_hpp_e
     if (ucx->epoll < 0 || ucx->wake < 0 || pipe2(ucx->bell, O_CLOEXEC | O_NONBLOCK) != 0 ||
         epoll_ctl(ucx->epoll, EPOLL_CTL_ADD, ucx->bell[0], &bell) != 0 ||
         epoll_ctl(ucx->epoll, EPOLL_CTL_ADD, ucx->wake, &wake) != 0 ||
-        epoll_ctl(ucx->epoll, EPOLL_CTL_ADD, descriptor, &progress) != 0)
+        epoll_ctl(ucx->epoll, EPOLL_CTL_ADD, ucx->progress, &progress) != 0)
         return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "the transport's descriptors: %m");
     return ETH_HPP_OK;
 }

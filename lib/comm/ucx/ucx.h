@@ -250,12 +250,14 @@ struct eth_hpp_ucx {
     atomic_bool closing; /* this rank waits for nothing but the common close */
 
     int shared;      /* descriptor of what this rank shares for sums, or -1 */
+    int progress;    /* descriptor of UCX's: something has come */
     int epoll, wake; /* descriptors */
     int bell[2];     /* a pipe: near processes write a byte to wake this one */
     double timeout_s;
     pthread_t thread;
     pthread_mutex_t drive; /* held by the thread that calls into UCX and advances operations */
     atomic_bool wanted;    /* the component's thread waits for it */
+    atomic_bool resting;   /* the program's thread sleeps, holding it */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct eth_hpp_request *submitted, *submitted_last, *all;
@@ -273,6 +275,10 @@ bool eth_hpp_ucx_pass(struct eth_hpp_ucx *ucx);
 /* The program's thread takes over for a moment, if the component's sleeps; then it lets go. */
 bool eth_hpp_ucx_take_over(struct eth_hpp_ucx *ucx);
 void eth_hpp_ucx_let_go(struct eth_hpp_ucx *ucx);
+/* Having taken over: sleeps until something comes, or the component's thread wants its turn. */
+void eth_hpp_ucx_rest(struct eth_hpp_ucx *ucx, double most_s);
+/* No failure is known that the component's thread should look into. */
+bool eth_hpp_ucx_is_calm(const struct eth_hpp_ucx *ucx);
 
 /* The component's thread (ucx_thread.c). */
 void *eth_hpp_ucx_thread(void *ucx);

@@ -67,21 +67,24 @@ bool eth_hpp_ucx_test(struct eth_hpp_request *request)
     return over;
 }
 
-/* Waits without a sleep as long as something gets on. */
-static void drive(struct eth_hpp_request *request)
+/* Gets on with what there is, without handing anything to the component's thread, unless that wants
+ * its turn. */
+static void drive(struct eth_hpp_request *request, double deadline)
 {
     struct eth_hpp_ucx *ucx = request->ucx;
     if (!eth_hpp_ucx_take_over(ucx))
         return;
     double last = eth_hpp_clock_now(), now = last;
-    while (!eth_hpp_ucx_test(request) && !ucx->trouble && !ucx->failure.arrived &&
-           now - last < ETH_HPP_UCX_SPIN_S) {
+    while (!eth_hpp_ucx_test(request) && eth_hpp_ucx_is_calm(ucx) && !ucx->wanted &&
+           now < deadline) {
         const bool busy = eth_hpp_ucx_pass(ucx);
         now = eth_hpp_clock_now();
         if (busy)
             last = now;
-        else
+        else if (now - last < ETH_HPP_UCX_SPIN_S)
             sched_yield();
+        else
+            eth_hpp_ucx_rest(ucx, deadline - now);
     }
     eth_hpp_ucx_let_go(ucx);
 }
@@ -105,9 +108,12 @@ enum eth_hpp_status eth_hpp_ucx_wait(struct eth_hpp_request *request, double tim
     const double start = eth_hpp_clock_now();
     bool in_time = true;
 
-    drive(request);
     pthread_mutex_lock(&ucx->mutex);
     ucx->failure.waiting = true;
+    ucx->failure.give_up = false; /* what was asked of a wait that has ended since */
+    pthread_mutex_unlock(&ucx->mutex);
+    drive(request, start + timeout_s);
+    pthread_mutex_lock(&ucx->mutex);
     /* While a failure is looked into this wait goes on: what it waits for may be nearer the cause.
      */
     while (!request->done && ucx->failure.state != ETH_HPP_UCX_ENDED && in_time &&

@@ -1,4 +1,5 @@
 #include <math.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -6,7 +7,11 @@
 #include "base/clock.h"
 #include "comm/ucx/ucx.h"
 
-enum { EVENTS = 16 };
+enum {
+    EVENTS = 16,
+    LONGEST_REST_MS = 1000,
+    PASSES = 8 /* before the program's thread leaves what comes all the time to the component's */
+};
 
 void eth_hpp_ucx_wake(struct eth_hpp_ucx *ucx)
 {
@@ -47,16 +52,36 @@ static bool may_sleep(struct eth_hpp_ucx *ucx)
            eth_hpp_ucp.worker_arm(ucx->worker) == UCS_OK;
 }
 
+/* Whether the component's thread, asleep, is woken by a descriptor. */
+static void heed(const struct eth_hpp_ucx *ucx, int descriptor, void *tag, bool does)
+{
+    struct epoll_event event = {.events = does ? EPOLLIN : 0, .data.ptr = tag};
+    epoll_ctl(ucx->epoll, EPOLL_CTL_MOD, descriptor, &event);
+}
+
 bool eth_hpp_ucx_take_over(struct eth_hpp_ucx *ucx)
 {
-    return !ucx->wanted && pthread_mutex_trylock(&ucx->drive) == 0;
+    if (ucx->wanted || pthread_mutex_trylock(&ucx->drive) != 0)
+        return false;
+    heed(ucx, ucx->progress, NULL, false);
+    return true;
+}
+
+bool eth_hpp_ucx_is_calm(const struct eth_hpp_ucx *ucx)
+{
+    return !ucx->trouble && !ucx->failure.arrived && ucx->failure.state == ETH_HPP_UCX_RUNNING;
 }
 
 /* The component's thread sleeps, and what comes from now on wakes it. */
 void eth_hpp_ucx_let_go(struct eth_hpp_ucx *ucx)
 {
-    const bool quiet =
-        may_sleep(ucx) && !ucx->failure.arrived && ucx->failure.state == ETH_HPP_UCX_RUNNING;
+    bool quiet = false;
+    for (int i = 0; i < PASSES && !quiet && eth_hpp_ucx_is_calm(ucx); i++) {
+        quiet = may_sleep(ucx);
+        if (!quiet)
+            eth_hpp_ucx_pass(ucx);
+    }
+    heed(ucx, ucx->progress, NULL, true);
     pthread_mutex_unlock(&ucx->drive);
     if (!quiet)
         eth_hpp_ucx_wake(ucx);
@@ -67,6 +92,19 @@ static void drain(int descriptor)
     char bytes[64];
     while (read(descriptor, bytes, sizeof(bytes)) == sizeof(bytes))
         ;
+}
+
+void eth_hpp_ucx_rest(struct eth_hpp_ucx *ucx, double most_s)
+{
+    struct pollfd arrivals[] = {{.fd = ucx->progress, .events = POLLIN},
+                                {.fd = ucx->bell[0], .events = POLLIN}};
+    heed(ucx, ucx->bell[0], ucx, false);
+    ucx->resting = true;
+    if (may_sleep(ucx) && !ucx->wanted && most_s > 0)
+        poll(arrivals, 2, (int)fmin(ceil(most_s * 1e3), LONGEST_REST_MS));
+    ucx->resting = false;
+    drain(ucx->bell[0]);
+    heed(ucx, ucx->bell[0], ucx, true);
 }
 
 static void handle_event(struct eth_hpp_ucx *ucx, const struct epoll_event *event)
@@ -84,10 +122,14 @@ static void handle_event(struct eth_hpp_ucx *ucx, const struct epoll_event *even
     }
 }
 
-/* Takes the lock even where the program's thread takes and drops it all the time. */
+/* Takes the lock even where the program's thread takes and drops it all the time, or rests. */
 static void take_turn(struct eth_hpp_ucx *ucx)
 {
     ucx->wanted = true;
+    if (ucx->resting) {
+        ssize_t written = write(ucx->bell[1], "", 1);
+        (void)written; /* it fails only where the pipe is full, and then the bell rings */
+    }
     pthread_mutex_lock(&ucx->drive);
     ucx->wanted = false;
 }
