@@ -129,15 +129,25 @@ typedef void operation(const struct work *work);
 
 /* ---- timing ---- */
 
-static double time_of(operation *run, const struct work *work, MPI_Comm members, int repeats)
+/* The largest of all members' numbers, for which those that are early sleep: MPI's would poll, on
+ * the cores that the late ones need. */
+static double largest(struct eth_hpp_group *members, double number)
 {
-    MPI_Barrier(members);
+    struct eth_hpp_error err;
+    struct eth_hpp_request *request;
+    check(eth_hpp_comm_group_reduce(members, &number, 1, ETH_HPP_REDUCE_MAX, &request, &err), &err);
+    wait_for(request);
+    return number;
+}
+
+static double time_of(operation *run, const struct work *work, struct eth_hpp_group *members,
+                      int repeats)
+{
+    largest(members, 0);
     const double begin = eth_hpp_clock_now();
     for (int i = 0; i < repeats; i++)
         run(work);
-    double own = (eth_hpp_clock_now() - begin) / repeats, slowest;
-    MPI_Allreduce(&own, &slowest, 1, MPI_DOUBLE, MPI_MAX, members);
-    return slowest;
+    return largest(members, (eth_hpp_clock_now() - begin) / repeats);
 }
 
 static int order(const void *a, const void *b)
@@ -155,7 +165,7 @@ static double median(double *values, int count)
 /* The operations by turns, a different one first each time; seconds[o] becomes the median of the
  * o-th, ratios[o] that of the ratio of the first to it. */
 static void compare(operation *const *operations, int count, const struct work *work,
-                    MPI_Comm members, double *seconds, double *ratios)
+                    struct eth_hpp_group *members, double *seconds, double *ratios)
 {
     double times[3][TURNS_MOST], quotients[TURNS_MOST], slowest = 0, all = 0;
     for (int o = 0; o < count; o++) { /* warms up, too */
@@ -179,16 +189,6 @@ static void compare(operation *const *operations, int count, const struct work *
     }
     for (int o = 0; o < count; o++)
         seconds[o] = median(times[o], turns);
-}
-
-/* Ranks that are not members of what runs sleep until all are done. */
-static void everyone(struct eth_hpp_group *all)
-{
-    struct eth_hpp_error err;
-    struct eth_hpp_request *request;
-    double nothing = 0;
-    check(eth_hpp_comm_group_reduce(all, &nothing, 1, ETH_HPP_REDUCE_MAX, &request, &err), &err);
-    wait_for(request);
 }
 
 /* Whole numbers that fp32 adds exactly: both must have the same sum, bit by bit. */
@@ -218,7 +218,7 @@ static void run_group(struct team *team, unsigned mask, float *data, size_t most
         double seconds[2], ratios[2];
         int first;
         check_sum(&work);
-        compare(operations, 2, &work, team->mpi, seconds, ratios);
+        compare(operations, 2, &work, team->group, seconds, ratios);
         MPI_Comm_rank(team->mpi, &first);
         if (first != 0)
             continue;
@@ -231,13 +231,14 @@ static void run_group(struct team *team, unsigned mask, float *data, size_t most
     }
 }
 
-static void run_blocks(struct team *teams, float *data, size_t layer_bytes)
+static void run_blocks(struct team *teams, struct eth_hpp_group *all, float *data,
+                       size_t layer_bytes)
 {
     operation *const operations[] = {blocks_ours, layers_ours, layers_mpi};
     const struct work work = {.teams = teams, .data = data, .count = layer_bytes / sizeof(float)};
     double seconds[3], ratios[3];
     memset(data, 0, layer_bytes * LAYERS);
-    compare(operations, 3, &work, MPI_COMM_WORLD, seconds, ratios);
+    compare(operations, 3, &work, all, seconds, ratios);
     if (rank == 0)
         printf("blocks %zu %.6g %.6g %.6g\n", layer_bytes, seconds[0], seconds[1], seconds[2]);
     fflush(stdout);
@@ -274,11 +275,11 @@ int main(int argc, char **argv)
     for (int b = 0; b < BLOCKS; b++)
         open_team(&owners[b], blocks[b].owners, 2 + GROUPS + (uint32_t)b);
     for (int i = 2; i < argc; i++)
-        run_blocks(owners, data, strtoull(argv[i], NULL, 10));
+        run_blocks(owners, all.group, data, strtoull(argv[i], NULL, 10));
     for (int g = 0; g < GROUPS; g++) {
         if (teams[g].member)
             run_group(&teams[g], groups[g], data, most_bytes);
-        everyone(all.group);
+        largest(all.group, 0);
     }
     eth_hpp_comm_close(comm);
     eth_hpp_bootstrap_close(bootstrap);
