@@ -229,7 +229,7 @@ static void sums_over_machines_have_the_same_bits_on_all_members(void **state)
         {.ranks = {0, 1, 3}, .count = 3, .elements = 1000, .machines = {1, 2, 2, 3}},
         {.ranks = {0, 1, 2}, .count = 3, .elements = 700001, .machines = {1, 2, 3}},
         {.ranks = {0, 1, 2, 3}, .count = 4, .elements = 2, .machines = {1, 1, 2, 2}},
-        {.ranks = {0, 1, 2, 3}, .count = 4, .elements = 1000003, .machines = {1, 1, 2, 2}},
+        {.ranks = {0, 1, 2, 3}, .count = 4, .elements = 1400003, .machines = {1, 1, 2, 2}},
         {.ranks = {0, 1, 2, 3, 4}, .count = 5, .elements = 50000, .machines = {1, 2, 1, 3, 2}},
         {.ranks = {0, 1, 2, 3, 4}, .count = 5, .elements = 700001, .machines = {1, 1, 1, 1, 2}},
     };
