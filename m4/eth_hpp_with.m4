@@ -41,7 +41,7 @@ AC_DEFUN([ETH_HPP_LIBRARY], [
         [$1=`"$READELF" -d conftest$EXEEXT | sed -n 's/.*NEEDED.*: .\(lib$2\.so.*\).$/\1/p'`])
     LIBS=$eth_hpp_libs
     AC_MSG_RESULT([$$1])
-    AS_IF([test "x$$1" = x], [AC_MSG_ERROR([a program that calls $3 is not linked with lib$2])])
+    AS_IF([test "x$$1" = x], [AC_MSG_ERROR([$READELF finds no lib$2 that a program which calls $3 needs: does that readelf work?])])
     AC_DEFINE_UNQUOTED([$1], ["$$1"], [$5])
 ])
 AC_DEFUN([ETH_HPP_READELF], [
