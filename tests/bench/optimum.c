@@ -113,20 +113,20 @@ static bool hold(unsigned seed, unsigned slower, const char *folder, struct tall
 }
 
 /* The argument, or what stands in for it where there is none; ends the program where it is no
- * number.
- */
-static unsigned number_of(int argc, char **argv, int at, unsigned otherwise)
+ * number from `least` on. */
+static unsigned number_of(int argc, char **argv, int at, unsigned least, unsigned otherwise)
 {
     char *end;
     if (argc <= at)
         return otherwise;
     unsigned long number = strtoul(argv[at], &end, 10);
-    if (argv[at][0] >= '0' && argv[at][0] <= '9' && *end == '\0' && number <= 1000000)
+    if (argv[at][0] >= '0' && argv[at][0] <= '9' && *end == '\0' && number >= least &&
+        number <= 1000000)
         return (unsigned)number;
     fprintf(stderr,
-            "optimum: \"%s\" is no number from 0 to 1000000\n"
+            "optimum: \"%s\" is no number from %u to 1000000\n"
             "usage: optimum [FOLDER [COUNT [FIRST-SEED [SLOWER]]]]\n",
-            argv[at]);
+            argv[at], least);
     exit(2);
 }
 
@@ -134,10 +134,8 @@ int main(int argc, char **argv)
 {
     struct tally tally = {0};
     const char *folder = argc > 1 ? argv[1] : "-";
-    unsigned count = number_of(argc, argv, 2, 200), first = number_of(argc, argv, 3, 0);
-    unsigned slower = number_of(argc, argv, 4, 1);
-    if (slower == 0)
-        slower = 1;
+    unsigned count = number_of(argc, argv, 2, 0, 200), first = number_of(argc, argv, 3, 0, 0);
+    unsigned slower = number_of(argc, argv, 4, 1, 1);
     for (unsigned seed = first; seed < first + count; seed++)
         if (!hold(seed, slower, folder, &tally))
             return 1;
