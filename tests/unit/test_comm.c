@@ -233,8 +233,10 @@ static void sums_over_machines_have_the_same_bits_on_all_members(void **state)
         {.ranks = {0, 1, 2, 3, 4}, .count = 5, .elements = 50000, .machines = {1, 2, 1, 3, 2}},
         {.ranks = {0, 1, 2, 3, 4}, .count = 5, .elements = 700001, .machines = {1, 1, 1, 1, 2}},
     };
-    if (!ranks_can_move())
+    if (!ranks_can_move()) {
+        print_message("# skipped: only root can give ranks machines of their own\n");
         skip();
+    }
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         expect_success(5, sum, &cases[i]);
 }
