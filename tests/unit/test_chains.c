@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "plan/chain_workers.h"
 #include "plan/chains.h"
 
 /* Networks that hide no mistake of the computation. */
@@ -101,6 +102,50 @@ static void the_shortest_chain_is_found(void **state)
     close_search(&s);
 }
 
+/* Peak memory of a worker with the layers first .. end-1, as the plan counts it. */
+static double peak_of(const struct search *s, const struct eth_hpp_chain_like *like, int in_flight,
+                      int first, int end)
+{
+    struct eth_hpp_stage_memory memory =
+        eth_hpp_cost_memory(&s->cost, like->degree, first, end, like->recompute);
+    return eth_hpp_cost_peak(&s->cost, &memory, memory.state - (1 - like->share) * memory.optimizer,
+                             like->device, like->samples, in_flight);
+}
+
+/* What is reckoned from kinds of layers is what the plan counts layer by layer. */
+static void a_worker_holds_as_many_layers_as_fit(void **state)
+{
+    (void)state;
+    static const char *const memories[] = {"4e8", "7e8", "1.1e9", "2e9", "1.6e10"};
+    int some = 0, all = 0;
+    for (int i = 0; i < 5 * 8; i++) {
+        struct search s;
+        struct eth_hpp_chain_workers workers;
+        open_search(&s, with(QUICK_CLUSTER, "1.6e10", memories[i / 8]));
+        struct eth_hpp_chain_like like = {.device = s.shop.pools.pools[1].device,
+                                          .samples = i & 4 ? 3 : 1,
+                                          .recompute = i & 1,
+                                          .share = i & 2 ? 0.25 : 1};
+        const double limit = s.f.cluster.devices[like.device].memory_bytes;
+        eth_hpp_chain_workers_init(&workers, &s.shop);
+        struct eth_hpp_chain_worker *worker = eth_hpp_chain_workers_get(&workers, &like);
+        assert_non_null(worker);
+        for (int in_flight = 1; in_flight <= 5; in_flight += 2)
+            for (int end = 1; end <= s.f.profile.layer_count; end++) {
+                int first = end;
+                while (first > 0 && peak_of(&s, &like, in_flight, first - 1, end) <= limit)
+                    first--;
+                assert_int_equal(eth_hpp_chain_worker_holds(&workers, worker, in_flight, end),
+                                 first);
+                some += first > 0 && first < end;
+                all += first == 0;
+            }
+        eth_hpp_chain_workers_free(&workers);
+        close_search(&s);
+    }
+    assert_true(some > 50 && all > 50); /* memory has mattered, and has not */
+}
+
 /* A slow GPU holds two decoders of three micro-batches here, or three of two. */
 static void a_chain_fits_memory(void **state)
 {
@@ -150,6 +195,7 @@ static void a_slow_network_is_not_crossed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_shortest_chain_is_found),
+                                       cmocka_unit_test(a_worker_holds_as_many_layers_as_fit),
                                        cmocka_unit_test(a_chain_fits_memory),
                                        cmocka_unit_test(nothing_longer_than_the_limit_is_found),
                                        cmocka_unit_test(a_slow_network_is_not_crossed)};
