@@ -283,5 +283,7 @@ bool eth_hpp_ucx_is_calm(const struct eth_hpp_ucx *ucx);
 /* The component's thread (ucx_thread.c). */
 void *eth_hpp_ucx_thread(void *ucx);
 void eth_hpp_ucx_wake(struct eth_hpp_ucx *ucx);
+/* Wakes the process whose bell this is. */
+void eth_hpp_ucx_ring(int bell);
 
 #endif

@@ -9,7 +9,7 @@
 
 enum {
     EVENTS = 16,
-    LONGEST_REST_MS = 1000,
+    LONGEST_REST_MS = 1000, /* since poll counts in an int; the wait then rests again */
     PASSES = 8 /* before the program's thread leaves what comes all the time to the component's */
 };
 
@@ -18,6 +18,12 @@ void eth_hpp_ucx_wake(struct eth_hpp_ucx *ucx)
     uint64_t one = 1;
     ssize_t written = write(ucx->wake, &one, sizeof(one));
     (void)written; /* it fails only where the counter is full, and then the thread is awake */
+}
+
+void eth_hpp_ucx_ring(int bell)
+{
+    ssize_t written = write(bell, "", 1);
+    (void)written; /* it fails only where the pipe is full, and then the sleeper wakes anyway */
 }
 
 /* Starts what the program has submitted; false if there was nothing. */
@@ -52,7 +58,8 @@ static bool may_sleep(struct eth_hpp_ucx *ucx)
            eth_hpp_ucp.worker_arm(ucx->worker) == UCS_OK;
 }
 
-/* Whether the component's thread, asleep, is woken by a descriptor. */
+/* Whether the component's thread, asleep, is woken by a descriptor that its epoll set has, for
+ * which this cannot fail. */
 static void heed(const struct eth_hpp_ucx *ucx, int descriptor, void *tag, bool does)
 {
     struct epoll_event event = {.events = does ? EPOLLIN : 0, .data.ptr = tag};
@@ -126,10 +133,8 @@ static void handle_event(struct eth_hpp_ucx *ucx, const struct epoll_event *even
 static void take_turn(struct eth_hpp_ucx *ucx)
 {
     ucx->wanted = true;
-    if (ucx->resting) {
-        ssize_t written = write(ucx->bell[1], "", 1);
-        (void)written; /* it fails only where the pipe is full, and then the bell rings */
-    }
+    if (ucx->resting)
+        eth_hpp_ucx_ring(ucx->bell[1]);
     pthread_mutex_lock(&ucx->drive);
     ucx->wanted = false;
 }
