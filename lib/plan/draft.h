@@ -142,7 +142,7 @@ bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *
 int eth_hpp_draft_used(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
                        int pool);
 
-/* A number that drafts that differ do not share; never 0. */
+/* A number that drafts that differ do not share, but by a chance of 1 in 2^64; never 0. */
 uint64_t eth_hpp_draft_key(const struct eth_hpp_draft *draft);
 
 /* Has it at least one pipeline, stage, sample and worker of each kind that it names? */
