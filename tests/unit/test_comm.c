@@ -234,7 +234,8 @@ static void sums_over_machines_have_the_same_bits_on_all_members(void **state)
         {.ranks = {0, 1, 2, 3, 4}, .count = 5, .elements = 700001, .machines = {1, 1, 1, 1, 2}},
     };
     if (!ranks_can_move()) {
-        print_message("# skipped: only root can give ranks machines of their own\n");
+        print_message(
+            "# skipped: ranks get machines of their own from root alone, and not in valgrind\n");
         skip();
     }
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
