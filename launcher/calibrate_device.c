@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "inventory/device_db.h"
 #include "kernels/kernels.h"
-#include "models/gpt_measure.h"
+#include "models/transformer_measure.h"
 #include "plan/derive.h"
 #include "runtime/emulation.h"
 
@@ -33,12 +33,13 @@ static double stretched(struct bench *bench, double real_s, double emulated_s)
     return real_s + eth_hpp_clock_now() - start;
 }
 
-static enum eth_hpp_status time_once(struct bench *bench, struct eth_hpp_gpt_measure *measure,
+static enum eth_hpp_status time_once(struct bench *bench,
+                                     struct eth_hpp_transformer_measure *measure,
                                      enum eth_hpp_kind kind, int samples,
                                      struct eth_hpp_layer_time *time, struct eth_hpp_error *err)
 {
-    enum eth_hpp_status status =
-        eth_hpp_gpt_measure_layer(measure, samples, &time->forward_s, &time->backward_s, err);
+    enum eth_hpp_status status = eth_hpp_transformer_measure_layer(
+        measure, samples, &time->forward_s, &time->backward_s, err);
     if (status != ETH_HPP_OK || bench->emulator.half_flops <= 0)
         return status;
     double flops = eth_hpp_model_forward_flops(bench->model, kind, bench->sequence);
@@ -53,13 +54,14 @@ static enum eth_hpp_status time_layer(struct bench *bench, enum eth_hpp_kind kin
                                       struct eth_hpp_launch_times *times, struct eth_hpp_error *err)
 {
     struct eth_hpp_layer_time *best = &times->times[times->points][kind], once;
-    struct eth_hpp_gpt_measure *measure;
+    struct eth_hpp_transformer_measure *measure;
     double start = eth_hpp_clock_now();
-    enum eth_hpp_status status = eth_hpp_gpt_measure_open(bench->kernels, bench->model, kind,
-                                                          bench->sequence, samples, &measure, err);
+    enum eth_hpp_status status = eth_hpp_transformer_measure_open(
+        bench->kernels, bench->model, kind, bench->sequence, samples, &measure, err);
     if (status != ETH_HPP_OK)
         return status;
-    status = eth_hpp_gpt_measure_layer(measure, samples, &once.forward_s, &once.backward_s, err);
+    status =
+        eth_hpp_transformer_measure_layer(measure, samples, &once.forward_s, &once.backward_s, err);
     for (int i = 0; i < REPEATS && status == ETH_HPP_OK; i++) {
         if (i > 0 && eth_hpp_clock_now() - start > LAYER_SHARE * bench->request->budget_s)
             break; /* so long a run is hardly disturbed */
@@ -73,11 +75,11 @@ static enum eth_hpp_status time_layer(struct bench *bench, enum eth_hpp_kind kin
          i < REPEATS && kind == ETH_HPP_KIND_DECODER && times->points == 0 && status == ETH_HPP_OK;
          i++) {
         double seconds;
-        status = eth_hpp_gpt_measure_optimizer(measure, &seconds, err);
+        status = eth_hpp_transformer_measure_optimizer(measure, &seconds, err);
         if (i == 0 || seconds < times->optimizer_s_per_parameter)
             times->optimizer_s_per_parameter = seconds;
     }
-    eth_hpp_gpt_measure_close(measure);
+    eth_hpp_transformer_measure_close(measure);
     return status;
 }
 

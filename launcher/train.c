@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "launcher/command.h"
 #include "launcher/train_options.h"
-#include "models/gpt.h"
+#include "models/transformer.h"
 #include "runtime/data.h"
 
 /* What a run consists of, in the order in which it is made. */
@@ -23,7 +23,7 @@ struct run {
     struct eth_hpp_model model;
     struct eth_hpp_data *data;
     struct eth_hpp_context *context;
-    struct eth_hpp_gpt *gpt;
+    struct eth_hpp_transformer *transformer;
     struct eth_hpp_progress *progress;
     struct eth_hpp_saver saver;
     struct eth_hpp_checkpoint resumed; /* step -1: a new training */
@@ -155,14 +155,14 @@ static enum eth_hpp_status open_context(struct run *run, struct eth_hpp_error *e
 
 static enum eth_hpp_status open_model(struct run *run, struct eth_hpp_error *err)
 {
-    struct eth_hpp_gpt_options gpt = {
+    struct eth_hpp_transformer_options model = {
         .model = &run->model,
         .seed = (uint64_t)eth_hpp_option_number(run->set, ETH_HPP_TRAIN_SEED),
         .sample = sample,
         .data = run};
     const struct eth_hpp_assignment *own = eth_hpp_get_assignment(run->context);
     run->shows = own->rank == showing_rank(&run->plan, own->world_size);
-    return eth_hpp_gpt_create(run->context, &gpt, &run->gpt, err);
+    return eth_hpp_transformer_create(run->context, &model, &run->transformer, err);
 }
 
 /* Goes on from a checkpoint, or starts from another model's weights. */
@@ -195,7 +195,7 @@ static enum eth_hpp_status open_checkpoints(struct run *run, struct eth_hpp_erro
                             run->resumed.global_batch);
     if (run->resumed.seed == saving.seed)
         return ETH_HPP_OK;
-    eth_hpp_gpt_set_seed(run->gpt, run->resumed.seed);
+    eth_hpp_transformer_set_seed(run->transformer, run->resumed.seed);
     eth_hpp_data_close(run->data);
     run->data = NULL;
     return open_data(run, run->resumed.seed, err);
@@ -268,7 +268,7 @@ static enum eth_hpp_status train_rank(struct run *run, struct eth_hpp_error *err
 static void close_run(struct run *run)
 {
     eth_hpp_saver_close();
-    eth_hpp_gpt_destroy(run->gpt);
+    eth_hpp_transformer_destroy(run->transformer);
     eth_hpp_finalize(run->context);
     eth_hpp_progress_close(run->progress);
     eth_hpp_data_close(run->data);

@@ -3,6 +3,6 @@ noinst_LTLIBRARIES += libmodel.la
 libmodel_la_SOURCES = \
 	lib/model/config.c \
 	lib/model/config_write.c lib/model/config_write.h \
-	lib/model/gpt_memory.c lib/model/gpt_memory.h \
+	lib/model/transformer_memory.c lib/model/transformer_memory.h \
 	lib/model/model.c lib/model/model.h \
 	lib/model/preset.c

@@ -1,6 +1,6 @@
 #include "model/model.h"
 
-#include "model/gpt_memory.h"
+#include "model/transformer_memory.h"
 
 #define TOKEN_BYTES 4.0
 
@@ -122,16 +122,16 @@ double eth_hpp_model_output_bytes(const struct eth_hpp_model *model, enum eth_hp
     return (double)sequence * model->hidden * eth_hpp_dtype_bytes(dtype);
 }
 
-static struct eth_hpp_gpt_shape gpt_shape(const struct eth_hpp_model *model, int sequence,
-                                          enum eth_hpp_dtype dtype)
+static struct eth_hpp_transformer_shape gpt_shape(const struct eth_hpp_model *model, int sequence,
+                                                  enum eth_hpp_dtype dtype)
 {
-    return (struct eth_hpp_gpt_shape){.vocabulary = (size_t)model->vocabulary,
-                                      .hidden = (size_t)model->hidden,
-                                      .inner = (size_t)model->inner,
-                                      .heads = (size_t)model->heads,
-                                      .sequence = (size_t)sequence,
-                                      .value_bytes = (size_t)eth_hpp_dtype_bytes(dtype),
-                                      .sum_bytes = 4};
+    return (struct eth_hpp_transformer_shape){.vocabulary = (size_t)model->vocabulary,
+                                              .hidden = (size_t)model->hidden,
+                                              .inner = (size_t)model->inner,
+                                              .heads = (size_t)model->heads,
+                                              .sequence = (size_t)sequence,
+                                              .value_bytes = (size_t)eth_hpp_dtype_bytes(dtype),
+                                              .sum_bytes = 4};
 }
 
 /* A gated decoder keeps its input, query, key, value, attention output, the middle residual, and
@@ -139,12 +139,11 @@ static struct eth_hpp_gpt_shape gpt_shape(const struct eth_hpp_model *model, int
 double eth_hpp_model_saved_bytes(const struct eth_hpp_model *model, enum eth_hpp_kind kind,
                                  int sequence, enum eth_hpp_dtype dtype)
 {
-    struct eth_hpp_gpt_shape shape = gpt_shape(model, sequence, dtype);
+    struct eth_hpp_transformer_shape shape = gpt_shape(model, sequence, dtype);
     if (kind != ETH_HPP_KIND_DECODER)
-        return (double)eth_hpp_gpt_saved_bytes(&shape, (enum eth_hpp_gpt_kind)kind) +
-               TOKEN_BYTES * sequence;
+        return (double)eth_hpp_transformer_saved_bytes(&shape, kind) + TOKEN_BYTES * sequence;
     if (!is_gated(model))
-        return (double)eth_hpp_gpt_saved_bytes(&shape, ETH_HPP_GPT_DECODER);
+        return (double)eth_hpp_transformer_saved_bytes(&shape, ETH_HPP_KIND_DECODER);
     double values =
         2.0 * model->hidden + 2 * query_size(model) + key_value_size(model) + 2.0 * model->inner;
     return sequence * (values * eth_hpp_dtype_bytes(dtype) + 4.0 * (model->heads + 2));
@@ -167,8 +166,8 @@ static int hand_over_buffers(enum eth_hpp_kind kind)
 double eth_hpp_model_workspace_bytes(const struct eth_hpp_model *model, enum eth_hpp_kind kind,
                                      int sequence, enum eth_hpp_dtype dtype)
 {
-    struct eth_hpp_gpt_shape shape = gpt_shape(model, sequence, dtype);
+    struct eth_hpp_transformer_shape shape = gpt_shape(model, sequence, dtype);
     double unit = (double)sequence * model->hidden * eth_hpp_dtype_bytes(dtype);
-    return (double)eth_hpp_gpt_workspace_bytes(&shape, (enum eth_hpp_gpt_kind)kind) +
+    return (double)eth_hpp_transformer_workspace_bytes(&shape, kind) +
            hand_over_buffers(kind) * unit;
 }

@@ -20,7 +20,7 @@ enum eth_hpp_family {
 };
 const char *eth_hpp_family_name(enum eth_hpp_family family); /* Hugging Face's model_type */
 
-/* The kinds of layer; their order is that of enum eth_hpp_gpt_kind. */
+/* The kinds of layer. */
 enum eth_hpp_kind {
     ETH_HPP_KIND_EMBEDDING,
     ETH_HPP_KIND_DECODER,
@@ -79,8 +79,8 @@ enum { ETH_HPP_SEND_BUFFERS = 4, ETH_HPP_GRADIENT_BUFFERS = 2 };
 
 /* Per sample, of one layer: kept from forward to backward; and needed only while it runs, with the
  * hand-over buffers of a stage of such layers that has neighbours on both sides. GPT-2's figures
- * are what models/gpt.c allocates; the tokens of an embedding and the targets of a head are kept
- * too. */
+ * are what models/transformer.c allocates; the tokens of an embedding and the targets of a head
+ * are kept too. */
 double eth_hpp_model_saved_bytes(const struct eth_hpp_model *model, enum eth_hpp_kind kind,
                                  int sequence, enum eth_hpp_dtype dtype);
 double eth_hpp_model_workspace_bytes(const struct eth_hpp_model *model, enum eth_hpp_kind kind,

@@ -133,7 +133,7 @@ tests_unit_test_kernels_threads_LDADD = libkernels.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_gpt
 tests_unit_test_gpt_SOURCES = tests/unit/test_gpt.c tests/unit/gradient_check.h \
-	tests/unit/stage_context.h tests/unit/tiny_gpt.h
+	tests/unit/stage_context.h tests/unit/tiny_transformer.h
 tests_unit_test_gpt_LDADD = libmodels.la libkernels64.la libkernels.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_memory
@@ -147,10 +147,10 @@ tests_unit_test_overlap_SOURCES = tests/unit/test_overlap.c tests/unit/plan_fixt
 	tests/emulation/agreeing_transport.h
 tests_unit_test_overlap_LDADD = $(tests_unit_test_memory_LDADD)
 
-unit_tests += tests/unit/test_gpt_create
-tests_unit_test_gpt_create_SOURCES = tests/unit/test_gpt_create.c tests/unit/stage_context.h \
-	tests/unit/tiny_gpt.h
-tests_unit_test_gpt_create_LDADD = $(tests_unit_test_gpt_LDADD)
+unit_tests += tests/unit/test_transformer_create
+tests_unit_test_transformer_create_SOURCES = tests/unit/test_transformer_create.c tests/unit/stage_context.h \
+	tests/unit/tiny_transformer.h
+tests_unit_test_transformer_create_LDADD = $(tests_unit_test_gpt_LDADD)
 
 unit_tests += tests/unit/test_train
 tests_unit_test_train_SOURCES = tests/unit/test_train.c tests/unit/valgrind.h
@@ -163,9 +163,9 @@ tests_unit_test_init_from_CPPFLAGS = $(AM_CPPFLAGS) -DRECORDED='"$(abs_srcdir)/t
 tests_unit_test_init_from_LDADD = libmodels.la libruntime.la libcomm.la libbootstrap.la \
 	libkernels.la libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
-unit_tests += tests/unit/test_gpt_measure
-tests_unit_test_gpt_measure_SOURCES = tests/unit/test_gpt_measure.c
-tests_unit_test_gpt_measure_LDADD = libmodels.la libkernels.la libbase.la $(CMOCKA_LIBS)
+unit_tests += tests/unit/test_transformer_measure
+tests_unit_test_transformer_measure_SOURCES = tests/unit/test_transformer_measure.c
+tests_unit_test_transformer_measure_LDADD = libmodels.la libkernels.la libbase.la $(CMOCKA_LIBS)
 endif
 unit_tests += tests/unit/test_sysfs
 tests_unit_test_sysfs_SOURCES = tests/unit/test_sysfs.c

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "tests/unit/gradient_check.h"
-#include "tests/unit/tiny_gpt.h"
+#include "tests/unit/tiny_transformer.h"
 
 /* The whole model on SAMPLES samples at once; gradients stay in the stage. */
 static double whole_loss(void *at)
@@ -81,7 +81,7 @@ static void dropout_changes_with_step_and_seed(void **state)
         double loss[2] = {0, 0};
         struct batch batch = batch_of(stage, 0, 0, SAMPLES, loss);
         batch.view.step = i == 1;
-        eth_hpp_gpt_set_seed(stage->gpt, i == 2 ? 6 : 5);
+        eth_hpp_transformer_set_seed(stage->transformer, i == 2 ? 6 : 5);
         run_forward(stage, &batch, NULL, NULL);
         losses[i] = loss[0];
     }

@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "models/gpt.h"
-#include "models/gpt_stage.h"
+#include "models/transformer.h"
+#include "models/transformer_stage.h"
 #include "runtime/safetensors.h"
 #include "folder.h"
 
@@ -41,7 +41,7 @@ static enum eth_hpp_status no_sample(void *data, int64_t number, int32_t *tokens
     return eth_hpp_error_set(err, ETH_HPP_ERR_INTERNAL, "nothing is trained here");
 }
 
-static void open_model(struct eth_hpp_context **context, struct eth_hpp_gpt **gpt)
+static void open_model(struct eth_hpp_context **context, struct eth_hpp_transformer **transformer)
 {
     static const char plan[] =
         "{\"format\":\"eth-hpp-plan\",\"version\":1,\"model\":{\"name\":\"reference\",\"layers\":4,"
@@ -55,26 +55,27 @@ static void open_model(struct eth_hpp_context **context, struct eth_hpp_gpt **gp
     struct eth_hpp_error err = {0};
     snprintf(path, sizeof(path), "test_init_from.%d.json", (int)getpid());
     const struct eth_hpp_init_options options = {.plan_path = path, .timeout_s = 20};
-    const struct eth_hpp_gpt_options making = {.model = &model, .seed = 1, .sample = no_sample};
+    const struct eth_hpp_transformer_options making = {
+        .model = &model, .seed = 1, .sample = no_sample};
     assert_int_equal(eth_hpp_file_write(path, plan, strlen(plan), 0600, &err), ETH_HPP_OK);
     if (eth_hpp_model_find(REFERENCE, &model, &err) != ETH_HPP_OK ||
         eth_hpp_init(&options, context, &err) != ETH_HPP_OK ||
-        eth_hpp_gpt_create(*context, &making, gpt, &err) != ETH_HPP_OK)
+        eth_hpp_transformer_create(*context, &making, transformer, &err) != ETH_HPP_OK)
         fail_msg("%s", err.text);
     unlink(path);
 }
 
 /* Where the head leaves its logits. */
-static const float *logits_of(const struct eth_hpp_gpt *gpt)
+static const float *logits_of(const struct eth_hpp_transformer *transformer)
 {
-    const char *at = gpt->run.workspace[0];
-    for (int b = 0; b < ETH_HPP_GPT_RIGHT; b++)
-        at += eth_hpp_gpt_workspace_buffer(&gpt->run.shape, ETH_HPP_GPT_HEAD,
-                                           (enum eth_hpp_gpt_workspace)b);
+    const char *at = transformer->run.workspace[0];
+    for (int b = 0; b < ETH_HPP_WORK_RIGHT; b++)
+        at += eth_hpp_transformer_workspace_buffer(&transformer->run.shape, ETH_HPP_KIND_HEAD,
+                                                   (enum eth_hpp_work)b);
     return (const float *)(const void *)at;
 }
 
-static void expect_recorded_logits(struct eth_hpp_gpt *gpt)
+static void expect_recorded_logits(struct eth_hpp_transformer *transformer)
 {
     int32_t tokens[SEQUENCE], targets[SEQUENCE];
     double loss[2] = {0, 0};
@@ -91,8 +92,9 @@ static void expect_recorded_logits(struct eth_hpp_gpt *gpt)
         eth_hpp_safetensors_read(&file, &file.tensors[0], recorded, &err) != ETH_HPP_OK)
         fail_msg("%s", err.text);
     eth_hpp_safetensors_close(&file);
-    assert_int_equal(eth_hpp_gpt_stage_forward(gpt, &batch, NULL, NULL, &err), ETH_HPP_OK);
-    const float *logits = logits_of(gpt);
+    assert_int_equal(eth_hpp_transformer_stage_forward(transformer, &batch, NULL, NULL, &err),
+                     ETH_HPP_OK);
+    const float *logits = logits_of(transformer);
     double most = 0;
     for (int i = 0; i < SEQUENCE * VOCABULARY; i++)
         most = fmax(most, fabs((double)logits[i] - (double)recorded[i]));
@@ -104,14 +106,14 @@ static void logits_are_those_of_hugging_face(void **state)
 {
     (void)state;
     struct eth_hpp_context *context;
-    struct eth_hpp_gpt *gpt;
+    struct eth_hpp_transformer *transformer;
     struct eth_hpp_error err = {0};
-    open_model(&context, &gpt);
+    open_model(&context, &transformer);
     if (eth_hpp_load_weights(context, REFERENCE, &err) != ETH_HPP_OK)
         fail_msg("%s", err.text);
-    expect_recorded_logits(gpt);
+    expect_recorded_logits(transformer);
     eth_hpp_finalize(context);
-    eth_hpp_gpt_destroy(gpt);
+    eth_hpp_transformer_destroy(transformer);
 }
 
 /* ---- other spellings, and what is refused ---- */
@@ -152,13 +154,13 @@ static void names_without_the_models_prefix_will_do(void **state)
 {
     (void)state;
     struct eth_hpp_context *context;
-    struct eth_hpp_gpt *gpt;
+    struct eth_hpp_transformer *transformer;
     struct eth_hpp_error err = {0};
-    open_model(&context, &gpt);
+    open_model(&context, &transformer);
     write_bare("");
     if (eth_hpp_load_weights(context, folder, &err) != ETH_HPP_OK)
         fail_msg("%s", err.text);
-    expect_recorded_logits(gpt);
+    expect_recorded_logits(transformer);
     write_bare("h.1.mlp.c_fc.bias");
     assert_int_equal(eth_hpp_load_weights(context, folder, &err), ETH_HPP_ERR_INPUT);
     assert_non_null(strstr(err.text, "has no tensor transformer.h.1.mlp.c_fc.bias"));
@@ -166,7 +168,7 @@ static void names_without_the_models_prefix_will_do(void **state)
     assert_int_equal(eth_hpp_load_weights(context, folder, &err), ETH_HPP_ERR_INPUT);
     assert_non_null(strstr(err.text, "model.safetensors: cannot open"));
     eth_hpp_finalize(context);
-    eth_hpp_gpt_destroy(gpt);
+    eth_hpp_transformer_destroy(transformer);
 }
 
 int main(void)

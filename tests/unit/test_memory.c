@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/gpt.h"
+#include "models/transformer.h"
 #include "plan/derive.h"
 #include "plan/simulate.h"
 #include "runtime/context.h"
@@ -102,14 +102,15 @@ static size_t held(const struct eth_hpp_plan *plan, const struct eth_hpp_model *
     struct eth_hpp_error err = {0};
     struct eth_hpp_context context = {
         .plan = *plan, .job = {.rank = rank, .size = GPUS}, .kernels = kernels};
-    const struct eth_hpp_gpt_options options = {.model = model, .seed = 1, .sample = sample};
-    struct eth_hpp_gpt *gpt;
+    const struct eth_hpp_transformer_options options = {
+        .model = model, .seed = 1, .sample = sample};
+    struct eth_hpp_transformer *transformer;
     must(eth_hpp_comm_create(&pretending, &nothing, &context.comm, &err), &err);
     context.arena.kernels = kernels;
     eth_hpp_context_fill_assignment(&context);
-    must(eth_hpp_gpt_create(&context, &options, &gpt, &err), &err);
+    must(eth_hpp_transformer_create(&context, &options, &transformer, &err), &err);
     const size_t bytes = context.arena.bytes;
-    eth_hpp_gpt_destroy(gpt);
+    eth_hpp_transformer_destroy(transformer);
     eth_hpp_comm_close(context.comm);
     eth_hpp_executor_free(&context.executor);
     eth_hpp_parameters_free(&context);

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "models/gpt.h"
+#include "models/transformer.h"
 #include "unit/valgrind.h"
 
 enum { SEQUENCE = 32, STEPS = 30 };
@@ -83,9 +83,10 @@ static void train(int micro_batch, int in_flight, const char *recompute, double 
 
     struct eth_hpp_error err = {0};
     struct eth_hpp_context *context;
-    struct eth_hpp_gpt *gpt;
+    struct eth_hpp_transformer *transformer;
     const struct eth_hpp_init_options options = {.plan_path = path, .timeout_s = 20};
-    const struct eth_hpp_gpt_options model = {.model = &small, .seed = 3, .sample = text_sample};
+    const struct eth_hpp_transformer_options model = {
+        .model = &small, .seed = 3, .sample = text_sample};
     const struct eth_hpp_optimizer_options optimizer = {.learning_rate = 3e-3,
                                                         .beta1 = 0.9,
                                                         .beta2 = 0.95,
@@ -95,7 +96,7 @@ static void train(int micro_batch, int in_flight, const char *recompute, double 
     if (eth_hpp_init(&options, &context, &err) != ETH_HPP_OK)
         fail_msg("%s", err.text);
     unlink(path);
-    if (eth_hpp_gpt_create(context, &model, &gpt, &err) != ETH_HPP_OK)
+    if (eth_hpp_transformer_create(context, &model, &transformer, &err) != ETH_HPP_OK)
         fail_msg("%s", err.text);
     for (int step = 0; step < steps(); step++) {
         struct eth_hpp_metrics metrics;
@@ -105,7 +106,7 @@ static void train(int micro_batch, int in_flight, const char *recompute, double 
         losses[step] = metrics.loss;
     }
     eth_hpp_finalize(context);
-    eth_hpp_gpt_destroy(gpt);
+    eth_hpp_transformer_destroy(transformer);
 }
 
 static void the_loss_falls_however_the_batch_is_cut(void **state)

@@ -7,15 +7,15 @@
  * backward makes the rest again layer by layer, in one memory that all layers share. The runtime's
  * replayed forward then has nothing to do.
  */
-#ifndef ETH_HPP_MODELS_GPT_H
-#define ETH_HPP_MODELS_GPT_H
+#ifndef ETH_HPP_MODELS_TRANSFORMER_H
+#define ETH_HPP_MODELS_TRANSFORMER_H
 
 #include "base/error.h"
 #include "model/model.h"
 
-struct eth_hpp_gpt;
+struct eth_hpp_transformer;
 
-struct eth_hpp_gpt_options {
+struct eth_hpp_transformer_options {
     const struct eth_hpp_model *model; /* copied; of family gpt2 */
     uint64_t seed; /* of the initial weights and of dropout: the same on every rank */
     /* The data, as in eth_hpp_stage_ops. Tokens outside the vocabulary are refused. */
@@ -25,15 +25,16 @@ struct eth_hpp_gpt_options {
 };
 
 /* Registers this rank's layers, allocates what they keep and writes their initial weights. Called
- * by every rank, the idle ones too. Freed with eth_hpp_gpt_destroy after the last step; the device
- * memory belongs to the context. Errors: UNSUPPORTED (another family), INPUT (model and plan do not
- * fit together), MEMORY, and those of eth_hpp_register. */
-enum eth_hpp_status eth_hpp_gpt_create(struct eth_hpp_context *context,
-                                       const struct eth_hpp_gpt_options *options,
-                                       struct eth_hpp_gpt **gpt, struct eth_hpp_error *err);
+ * by every rank, the idle ones too. Freed with eth_hpp_transformer_destroy after the last step; the
+ * device memory belongs to the context. Errors: UNSUPPORTED (another family), INPUT (model and plan
+ * do not fit together), MEMORY, and those of eth_hpp_register. */
+enum eth_hpp_status eth_hpp_transformer_create(struct eth_hpp_context *context,
+                                               const struct eth_hpp_transformer_options *options,
+                                               struct eth_hpp_transformer **transformer,
+                                               struct eth_hpp_error *err);
 /* Of dropout from the next step on, where a training that is taken up has had another. */
-void eth_hpp_gpt_set_seed(struct eth_hpp_gpt *gpt, uint64_t seed);
+void eth_hpp_transformer_set_seed(struct eth_hpp_transformer *transformer, uint64_t seed);
 /* NULL is fine. */
-void eth_hpp_gpt_destroy(struct eth_hpp_gpt *gpt);
+void eth_hpp_transformer_destroy(struct eth_hpp_transformer *transformer);
 
 #endif

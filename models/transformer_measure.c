@@ -1,16 +1,16 @@
-#include "models/gpt_measure.h"
+#include "models/transformer_measure.h"
 
 #include <stdlib.h>
 #include <time.h>
 
 #include "base/clock.h"
-#include "models/gpt_layers.h"
+#include "models/transformer_layers.h"
 
 /* All device memory is one allocation, and these are its parts. */
-struct eth_hpp_gpt_measure {
+struct eth_hpp_transformer_measure {
     struct eth_hpp_model model;
-    struct eth_hpp_gpt_layer layer;
-    struct eth_hpp_gpt_run run;
+    struct eth_hpp_transformer_layer layer;
+    struct eth_hpp_transformer_run run;
     size_t largest; /* index of the largest tensor */
     void *memory, *moments[2], *input, *output, *gradient;
 };
@@ -24,14 +24,14 @@ static void *part(char *base, size_t *used, size_t bytes)
 }
 
 /* Lays everything out from base on; returns the bytes it takes. */
-static size_t lay_out(struct eth_hpp_gpt_measure *m, char *base, size_t samples)
+static size_t lay_out(struct eth_hpp_transformer_measure *m, char *base, size_t samples)
 {
-    const struct eth_hpp_gpt_shape *shape = &m->run.shape;
+    const struct eth_hpp_transformer_shape *shape = &m->run.shape;
     const size_t hidden = samples * shape->sequence * shape->hidden * shape->value_bytes;
     const size_t tokens = samples * shape->sequence * sizeof(int32_t);
     size_t used = 0, most = 0;
-    for (size_t i = 0; i < eth_hpp_gpt_tensor_count(m->layer.kind); i++) {
-        const size_t count = eth_hpp_gpt_tensor_size(&m->model, m->layer.kind, i);
+    for (size_t i = 0; i < eth_hpp_transformer_tensor_count(m->layer.kind); i++) {
+        const size_t count = eth_hpp_transformer_tensor_size(&m->model, m->layer.kind, i);
         m->layer.weights[i] = part(base, &used, count * shape->sum_bytes);
         m->layer.gradients[i] = part(base, &used, count * shape->sum_bytes);
         if (most < count) {
@@ -48,50 +48,51 @@ static size_t lay_out(struct eth_hpp_gpt_measure *m, char *base, size_t samples)
     m->run.tokens = part(base, &used, tokens);
     m->run.targets = m->run.tokens; /* any numbers within the vocabulary will do */
     m->run.loss = part(base, &used, 2 * sizeof(double));
-    for (int b = 0; b < ETH_HPP_GPT_SAVED_COUNT; b++)
-        m->run.saved[b] = part(
-            base, &used,
-            samples * eth_hpp_gpt_saved_buffer(shape, m->layer.kind, (enum eth_hpp_gpt_saved)b));
-    for (int b = 0; b < ETH_HPP_GPT_WORKSPACE_COUNT; b++)
-        m->run.workspace[b] =
-            part(base, &used,
-                 samples * eth_hpp_gpt_workspace_buffer(shape, m->layer.kind,
-                                                        (enum eth_hpp_gpt_workspace)b));
+    for (int b = 0; b < ETH_HPP_SAVED_COUNT; b++)
+        m->run.saved[b] = part(base, &used,
+                               samples * eth_hpp_transformer_saved_buffer(shape, m->layer.kind,
+                                                                          (enum eth_hpp_saved)b));
+    for (int b = 0; b < ETH_HPP_WORK_COUNT; b++)
+        m->run.workspace[b] = part(base, &used,
+                                   samples * eth_hpp_transformer_workspace_buffer(
+                                                 shape, m->layer.kind, (enum eth_hpp_work)b));
     return used;
 }
 
 /* Ordinary numbers, since zeros and subnormals are not as fast as others. */
-static void fill_in(struct eth_hpp_gpt_measure *m, size_t samples, size_t bytes)
+static void fill_in(struct eth_hpp_transformer_measure *m, size_t samples, size_t bytes)
 {
     const struct eth_hpp_kernels *kernels = m->run.kernels;
     const size_t hidden = samples * m->run.shape.sequence * m->run.shape.hidden;
     kernels->ops->zero(kernels->state, m->memory, bytes);
-    for (size_t i = 0; i < eth_hpp_gpt_tensor_count(m->layer.kind); i++)
-        eth_hpp_gpt_tensor_initialise(kernels, &m->model, m->layer.kind, 1, i, 1,
-                                      m->layer.weights[i]);
+    for (size_t i = 0; i < eth_hpp_transformer_tensor_count(m->layer.kind); i++)
+        eth_hpp_transformer_tensor_initialise(kernels, &m->model, m->layer.kind, 1, i, 1,
+                                              m->layer.weights[i]);
     kernels->ops->random_normal(kernels->state, hidden, 1, UINT64_MAX, 1, m->input);
 }
 
-enum eth_hpp_status eth_hpp_gpt_measure_open(const struct eth_hpp_kernels *kernels,
-                                             const struct eth_hpp_model *model,
-                                             enum eth_hpp_kind kind, int sequence, int samples,
-                                             struct eth_hpp_gpt_measure **measure,
-                                             struct eth_hpp_error *err)
+enum eth_hpp_status eth_hpp_transformer_measure_open(const struct eth_hpp_kernels *kernels,
+                                                     const struct eth_hpp_model *model,
+                                                     enum eth_hpp_kind kind, int sequence,
+                                                     int samples,
+                                                     struct eth_hpp_transformer_measure **measure,
+                                                     struct eth_hpp_error *err)
 {
     if (model->family != ETH_HPP_GPT2)
         return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
                                  "model %s is of family %s; only gpt2 can be measured", model->name,
                                  eth_hpp_family_name(model->family));
-    struct eth_hpp_gpt_measure *made = calloc(1, sizeof(*made));
+    struct eth_hpp_transformer_measure *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return eth_hpp_error_memory(err, "calibration");
     made->model = *model;
-    made->layer.kind = (enum eth_hpp_gpt_kind)kind;
-    made->run = (struct eth_hpp_gpt_run){.kernels = kernels,
-                                         .shape = eth_hpp_gpt_layer_shape(model, sequence, kernels),
-                                         .embedding_dropout = model->embedding_dropout,
-                                         .attention_dropout = model->attention_dropout,
-                                         .residual_dropout = model->residual_dropout};
+    made->layer.kind = kind;
+    made->run = (struct eth_hpp_transformer_run){
+        .kernels = kernels,
+        .shape = eth_hpp_transformer_layer_shape(model, sequence, kernels),
+        .embedding_dropout = model->embedding_dropout,
+        .attention_dropout = model->attention_dropout,
+        .residual_dropout = model->residual_dropout};
     const size_t bytes = lay_out(made, NULL, (size_t)samples);
     enum eth_hpp_status status = kernels->ops->allocate(kernels->state, bytes, &made->memory, err);
     if (status != ETH_HPP_OK) {
@@ -105,7 +106,7 @@ enum eth_hpp_status eth_hpp_gpt_measure_open(const struct eth_hpp_kernels *kerne
     return ETH_HPP_OK;
 }
 
-void eth_hpp_gpt_measure_close(struct eth_hpp_gpt_measure *measure)
+void eth_hpp_transformer_measure_close(struct eth_hpp_transformer_measure *measure)
 {
     if (measure == NULL)
         return;
@@ -113,14 +114,14 @@ void eth_hpp_gpt_measure_close(struct eth_hpp_gpt_measure *measure)
     free(measure);
 }
 
-enum eth_hpp_status eth_hpp_gpt_measure_layer(struct eth_hpp_gpt_measure *measure, int samples,
-                                              double *forward_s, double *backward_s,
-                                              struct eth_hpp_error *err)
+enum eth_hpp_status eth_hpp_transformer_measure_layer(struct eth_hpp_transformer_measure *measure,
+                                                      int samples, double *forward_s,
+                                                      double *backward_s, struct eth_hpp_error *err)
 {
     const struct eth_hpp_kernels *kernels = measure->run.kernels;
-    const struct eth_hpp_gpt_shape *shape = &measure->run.shape;
+    const struct eth_hpp_transformer_shape *shape = &measure->run.shape;
     const size_t bytes = (size_t)samples * shape->sequence * shape->hidden * shape->value_bytes;
-    struct eth_hpp_gpt_run run = measure->run;
+    struct eth_hpp_transformer_run run = measure->run;
     run.samples = (size_t)samples;
     run.logits_held = true; /* as in 1F1B */
     kernels->ops->copy(kernels->state, measure->gradient, measure->input, bytes);
@@ -128,12 +129,12 @@ enum eth_hpp_status eth_hpp_gpt_measure_layer(struct eth_hpp_gpt_measure *measur
     if (status != ETH_HPP_OK)
         return status;
     const double start = eth_hpp_clock_now();
-    eth_hpp_gpt_layer_forward(&measure->layer, &run, measure->input, measure->output);
+    eth_hpp_transformer_layer_forward(&measure->layer, &run, measure->input, measure->output);
     status = kernels->ops->synchronize(kernels->state, err);
     if (status != ETH_HPP_OK)
         return status;
     const double middle = eth_hpp_clock_now();
-    eth_hpp_gpt_layer_backward(&measure->layer, &run, measure->input, measure->gradient);
+    eth_hpp_transformer_layer_backward(&measure->layer, &run, measure->input, measure->gradient);
     status = kernels->ops->synchronize(kernels->state, err);
     if (status != ETH_HPP_OK)
         return status;
@@ -142,13 +143,13 @@ enum eth_hpp_status eth_hpp_gpt_measure_layer(struct eth_hpp_gpt_measure *measur
     return ETH_HPP_OK;
 }
 
-enum eth_hpp_status eth_hpp_gpt_measure_optimizer(struct eth_hpp_gpt_measure *measure,
-                                                  double *s_per_parameter,
-                                                  struct eth_hpp_error *err)
+enum eth_hpp_status
+eth_hpp_transformer_measure_optimizer(struct eth_hpp_transformer_measure *measure,
+                                      double *s_per_parameter, struct eth_hpp_error *err)
 {
     const struct eth_hpp_kernels *kernels = measure->run.kernels;
     const size_t count =
-        eth_hpp_gpt_tensor_size(&measure->model, measure->layer.kind, measure->largest);
+        eth_hpp_transformer_tensor_size(&measure->model, measure->layer.kind, measure->largest);
     const struct eth_hpp_adamw settings = {.learning_rate = 1e-4,
                                            .beta1 = 0.9,
                                            .beta2 = 0.95,

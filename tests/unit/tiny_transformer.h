@@ -1,10 +1,10 @@
 /* A tiny GPT in double and one stage of it, driven by hand. */
-#ifndef ETH_HPP_TESTS_TINY_GPT_H
-#define ETH_HPP_TESTS_TINY_GPT_H
+#ifndef ETH_HPP_TESTS_TINY_TRANSFORMER_H
+#define ETH_HPP_TESTS_TINY_TRANSFORMER_H
 
 #define ETH_HPP_CPU_FLOAT64
 #include "kernels/cpu/cpu.h"
-#include "models/gpt.h"
+#include "models/transformer.h"
 #include "tests/unit/stage_context.h"
 
 enum { VOCABULARY = 11, SEQUENCE = 6, HIDDEN = 8, LAYERS = 4, SAMPLES = 4 };
@@ -53,7 +53,7 @@ static inline enum eth_hpp_status counting_sample(void *data, int64_t number, in
 
 struct stage {
     struct eth_hpp_context context;
-    struct eth_hpp_gpt *gpt;
+    struct eth_hpp_transformer *transformer;
 };
 
 static inline struct stage *stage_open(const struct eth_hpp_model *model, int first, int end,
@@ -73,17 +73,18 @@ static inline struct stage *stage_open(const struct eth_hpp_model *model, int fi
                                                             .recompute = recompute,
                                                             .sequence_length = SEQUENCE,
                                                             .global_batch = SAMPLES};
-    const struct eth_hpp_gpt_options options = {
+    const struct eth_hpp_transformer_options options = {
         .model = model, .seed = 5, .sample = counting_sample};
     struct eth_hpp_error err = {0};
-    if (eth_hpp_gpt_create(&stage->context, &options, &stage->gpt, &err) != ETH_HPP_OK)
+    if (eth_hpp_transformer_create(&stage->context, &options, &stage->transformer, &err) !=
+        ETH_HPP_OK)
         fail_msg("%s", err.text);
     return stage;
 }
 
 static inline void stage_close(struct stage *stage)
 {
-    eth_hpp_gpt_destroy(stage->gpt);
+    eth_hpp_transformer_destroy(stage->transformer);
     stage_context_close(&stage->context);
     free(stage);
 }

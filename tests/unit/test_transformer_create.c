@@ -5,23 +5,23 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "model/gpt_memory.h"
-#include "tests/unit/tiny_gpt.h"
+#include "model/transformer_memory.h"
+#include "tests/unit/tiny_transformer.h"
 
 static void memory_is_what_planning_predicts(void **state)
 {
     (void)state;
-    const struct eth_hpp_gpt_shape shape = {.vocabulary = VOCABULARY,
-                                            .hidden = HIDDEN,
-                                            .inner = 4 * HIDDEN,
-                                            .heads = 2,
-                                            .sequence = SEQUENCE,
-                                            .value_bytes = sizeof(double),
-                                            .sum_bytes = sizeof(double)};
+    const struct eth_hpp_transformer_shape shape = {.vocabulary = VOCABULARY,
+                                                    .hidden = HIDDEN,
+                                                    .inner = 4 * HIDDEN,
+                                                    .heads = 2,
+                                                    .sequence = SEQUENCE,
+                                                    .value_bytes = sizeof(double),
+                                                    .sum_bytes = sizeof(double)};
     const size_t input = SEQUENCE * HIDDEN * sizeof(double);
-    const size_t decoder = eth_hpp_gpt_saved_bytes(&shape, ETH_HPP_GPT_DECODER);
-    const size_t head = eth_hpp_gpt_saved_bytes(&shape, ETH_HPP_GPT_HEAD);
-    const size_t work = eth_hpp_gpt_workspace_bytes(&shape, ETH_HPP_GPT_DECODER);
+    const size_t decoder = eth_hpp_transformer_saved_bytes(&shape, ETH_HPP_KIND_DECODER);
+    const size_t head = eth_hpp_transformer_saved_bytes(&shape, ETH_HPP_KIND_HEAD);
+    const size_t work = eth_hpp_transformer_workspace_bytes(&shape, ETH_HPP_KIND_DECODER);
 
     struct stage *plain = stage_open(&tiny, 0, LAYERS, 3, 2, false);
     assert_int_equal(plain->context.allocated_bytes, 3 * (2 * (2 * decoder + head) + work));
@@ -59,11 +59,13 @@ static void tensors_have_their_names_and_sizes(void **state)
         expected += eth_hpp_model_parameters(&tiny, eth_hpp_model_kind(&tiny, l));
     assert_true((double)parameters == expected);
     const struct eth_hpp_tensor *qkv =
-        &stage->context.tensors[stage_context_find(&stage->context, "transformer.h.1.attn.c_attn.weight")];
+        &stage->context
+             .tensors[stage_context_find(&stage->context, "transformer.h.1.attn.c_attn.weight")];
     assert_int_equal(qkv->layer, 2);
     assert_true(qkv->weight_decay);
     const struct eth_hpp_tensor *bias =
-        &stage->context.tensors[stage_context_find(&stage->context, "transformer.h.0.mlp.c_fc.bias")];
+        &stage->context
+             .tensors[stage_context_find(&stage->context, "transformer.h.0.mlp.c_fc.bias")];
     assert_false(bias->weight_decay);
     const struct eth_hpp_tensor *tokens =
         &stage->context.tensors[stage_context_find(&stage->context, "transformer.wte.weight")];
@@ -95,16 +97,17 @@ static void tokens_outside_the_vocabulary_are_refused(void **state)
                                                          .samples = 1,
                                                          .in_flight = 1,
                                                          .sequence_length = SEQUENCE}};
-        const struct eth_hpp_gpt_options options = {
+        const struct eth_hpp_transformer_options options = {
             .model = &tiny, .sample = alien_sample, .data = alien};
-        struct eth_hpp_gpt *gpt;
+        struct eth_hpp_transformer *transformer;
         struct eth_hpp_error err = {0};
-        assert_int_equal(eth_hpp_gpt_create(&context, &options, &gpt, &err), ETH_HPP_OK);
+        assert_int_equal(eth_hpp_transformer_create(&context, &options, &transformer, &err),
+                         ETH_HPP_OK);
         assert_int_equal(context.ops.sample(context.user, 17, tokens, targets, &err),
                          ETH_HPP_ERR_INPUT);
         assert_non_null(strstr(err.text, "sample 17"));
         assert_non_null(strstr(err.text, "vocabulary of 11"));
-        eth_hpp_gpt_destroy(gpt);
+        eth_hpp_transformer_destroy(transformer);
         stage_context_close(&context);
     }
 }
@@ -132,12 +135,13 @@ static void what_does_not_fit_is_refused(void **state)
                  {&tiny, &longer, ETH_HPP_ERR_INPUT, "sequence length 9"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct eth_hpp_context context = {.kernels = kernels, .assignment = *cases[i].assignment};
-        const struct eth_hpp_gpt_options options = {.model = cases[i].model,
-                                                    .sample = counting_sample};
-        struct eth_hpp_gpt *gpt = NULL;
+        const struct eth_hpp_transformer_options options = {.model = cases[i].model,
+                                                            .sample = counting_sample};
+        struct eth_hpp_transformer *transformer = NULL;
         struct eth_hpp_error err = {0};
-        assert_int_equal(eth_hpp_gpt_create(&context, &options, &gpt, &err), cases[i].status);
-        assert_null(gpt);
+        assert_int_equal(eth_hpp_transformer_create(&context, &options, &transformer, &err),
+                         cases[i].status);
+        assert_null(transformer);
         if (strstr(err.text, cases[i].text) == NULL)
             fail_msg("\"%s\" lacks \"%s\"", err.text, cases[i].text);
     }
@@ -147,12 +151,13 @@ static void idle_ranks_hold_nothing(void **state)
 {
     (void)state;
     struct eth_hpp_context context = {.assignment = {.idle = true}};
-    const struct eth_hpp_gpt_options options = {.model = &tiny, .sample = counting_sample};
-    struct eth_hpp_gpt *gpt = NULL;
-    assert_int_equal(eth_hpp_gpt_create(&context, &options, &gpt, NULL), ETH_HPP_OK);
+    const struct eth_hpp_transformer_options options = {.model = &tiny, .sample = counting_sample};
+    struct eth_hpp_transformer *transformer = NULL;
+    assert_int_equal(eth_hpp_transformer_create(&context, &options, &transformer, NULL),
+                     ETH_HPP_OK);
     assert_int_equal(context.count, 0);
     assert_int_equal(context.allocations, 0);
-    eth_hpp_gpt_destroy(gpt);
+    eth_hpp_transformer_destroy(transformer);
 }
 
 int main(void)

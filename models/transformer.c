@@ -1,20 +1,20 @@
-#include "models/gpt.h"
+#include "models/transformer.h"
 
 #include <stdlib.h>
 
-#include "models/gpt_stage.h"
+#include "models/transformer_stage.h"
 #include "runtime/data.h"
 
 static enum eth_hpp_status sample(void *user, int64_t number, int32_t *tokens, int32_t *targets,
                                   struct eth_hpp_error *err)
 {
-    struct eth_hpp_gpt *gpt = user;
-    const int32_t vocabulary = gpt->model.vocabulary;
+    struct eth_hpp_transformer *transformer = user;
+    const int32_t vocabulary = transformer->model.vocabulary;
     enum eth_hpp_status status =
-        gpt->options.sample(gpt->options.data, number, tokens, targets, err);
+        transformer->options.sample(transformer->options.data, number, tokens, targets, err);
     if (status != ETH_HPP_OK)
         return status;
-    for (int i = 0; i < gpt->part->sequence_length; i++) {
+    for (int i = 0; i < transformer->part->sequence_length; i++) {
         const bool bad_token = tokens[i] < 0 || tokens[i] >= vocabulary;
         const bool counted = targets[i] != -1 && targets[i] != ETH_HPP_NO_TARGET;
         if (bad_token || (counted && (targets[i] < 0 || targets[i] >= vocabulary)))
@@ -29,25 +29,27 @@ static enum eth_hpp_status sample(void *user, int64_t number, int32_t *tokens, i
 
 /* ---- tensors ---- */
 
-static enum eth_hpp_gpt_kind kind_of(const struct eth_hpp_gpt *gpt, int layer)
+static enum eth_hpp_kind kind_of(const struct eth_hpp_transformer *transformer, int layer)
 {
-    return (enum eth_hpp_gpt_kind)eth_hpp_model_kind(&gpt->model, layer);
+    return eth_hpp_model_kind(&transformer->model, layer);
 }
 
 /* The stage's tensors and their names while they are registered. */
 struct registration {
     struct eth_hpp_tensor *tensors;
-    char (*names)[ETH_HPP_GPT_NAME_MAX];
+    char (*names)[ETH_HPP_TENSOR_NAME_MAX];
     size_t count;
 };
 
 /* Adds a layer's tensors; a tied one that another layer of the stage has brought is shared. */
-static void register_layer(struct eth_hpp_gpt *gpt, int layer, struct registration *all)
+static void register_layer(struct eth_hpp_transformer *transformer, int layer,
+                           struct registration *all)
 {
-    struct eth_hpp_gpt_stage_layer *at = eth_hpp_gpt_stage_layer(gpt, layer);
-    const enum eth_hpp_gpt_kind kind = at->layer.kind;
-    for (size_t i = 0; i < eth_hpp_gpt_tensor_count(kind); i++) {
-        const bool tied = eth_hpp_gpt_tensor_is_tied(&gpt->model, kind, i);
+    struct eth_hpp_transformer_stage_layer *at =
+        eth_hpp_transformer_stage_layer(transformer, layer);
+    const enum eth_hpp_kind kind = at->layer.kind;
+    for (size_t i = 0; i < eth_hpp_transformer_tensor_count(kind); i++) {
+        const bool tied = eth_hpp_transformer_tensor_is_tied(&transformer->model, kind, i);
         size_t known = all->count;
         for (size_t t = 0; tied && t < all->count; t++)
             if (all->tensors[t].tied != NULL)
@@ -55,27 +57,28 @@ static void register_layer(struct eth_hpp_gpt *gpt, int layer, struct registrati
         at->tensors[i] = known;
         if (known < all->count)
             continue;
-        eth_hpp_gpt_tensor_name(&gpt->model, kind, layer - 1, i, all->names[known]);
-        all->tensors[known] =
-            (struct eth_hpp_tensor){.name = all->names[known],
-                                    .layer = layer,
-                                    .tied = tied ? ETH_HPP_TOKEN_EMBEDDING : NULL,
-                                    .count = eth_hpp_gpt_tensor_size(&gpt->model, kind, i),
-                                    .columns = eth_hpp_gpt_tensor_columns(&gpt->model, kind, i),
-                                    .weight_decay = eth_hpp_gpt_tensor_is_matrix(kind, i)};
+        eth_hpp_transformer_tensor_name(&transformer->model, kind, layer - 1, i, all->names[known]);
+        all->tensors[known] = (struct eth_hpp_tensor){
+            .name = all->names[known],
+            .layer = layer,
+            .tied = tied ? ETH_HPP_TOKEN_EMBEDDING : NULL,
+            .count = eth_hpp_transformer_tensor_size(&transformer->model, kind, i),
+            .columns = eth_hpp_transformer_tensor_columns(&transformer->model, kind, i),
+            .weight_decay = eth_hpp_transformer_tensor_is_matrix(kind, i)};
         all->count++;
     }
 }
 
-static enum eth_hpp_status register_stage(struct eth_hpp_gpt *gpt, struct eth_hpp_error *err)
+static enum eth_hpp_status register_stage(struct eth_hpp_transformer *transformer,
+                                          struct eth_hpp_error *err)
 {
-    static const struct eth_hpp_stage_ops ops = {.forward = eth_hpp_gpt_stage_forward,
-                                                 .backward = eth_hpp_gpt_stage_backward,
+    static const struct eth_hpp_stage_ops ops = {.forward = eth_hpp_transformer_stage_forward,
+                                                 .backward = eth_hpp_transformer_stage_backward,
                                                  .sample = sample};
-    const struct eth_hpp_assignment *part = gpt->part;
-    const size_t most = (size_t)gpt->count * ETH_HPP_GPT_LAYER_TENSORS + 1;
-    const size_t handed =
-        gpt->run.shape.sequence * gpt->run.shape.hidden * gpt->run.shape.value_bytes;
+    const struct eth_hpp_assignment *part = transformer->part;
+    const size_t most = (size_t)transformer->count * ETH_HPP_LAYER_TENSORS + 1;
+    const size_t handed = transformer->run.shape.sequence * transformer->run.shape.hidden *
+                          transformer->run.shape.value_bytes;
     struct registration all = {.tensors = calloc(most, sizeof(*all.tensors)),
                                .names = calloc(most, sizeof(*all.names))};
     enum eth_hpp_status status;
@@ -83,27 +86,29 @@ static enum eth_hpp_status register_stage(struct eth_hpp_gpt *gpt, struct eth_hp
         status = eth_hpp_error_memory(err, "the model's tensors");
         goto out;
     }
-    for (int l = part->first_layer; l < part->first_layer + gpt->count; l++)
-        register_layer(gpt, l, &all);
+    for (int l = part->first_layer; l < part->first_layer + transformer->count; l++)
+        register_layer(transformer, l, &all);
     const bool first = part->idle || part->first_layer == 0;
     const bool last = part->idle || part->end_layer == part->layers;
-    status = eth_hpp_register(gpt->context, all.tensors, all.count, first ? 0 : handed,
-                              last ? 0 : handed, &ops, gpt, err);
+    status = eth_hpp_register(transformer->context, all.tensors, all.count, first ? 0 : handed,
+                              last ? 0 : handed, &ops, transformer, err);
 out:
     free(all.tensors);
     free(all.names);
     return status;
 }
 
-static void initialise_weights(struct eth_hpp_gpt *gpt)
+static void initialise_weights(struct eth_hpp_transformer *transformer)
 {
-    for (int l = gpt->part->first_layer; l < gpt->part->end_layer; l++) {
-        struct eth_hpp_gpt_stage_layer *at = eth_hpp_gpt_stage_layer(gpt, l);
-        for (size_t i = 0; i < eth_hpp_gpt_tensor_count(at->layer.kind); i++) {
-            at->layer.weights[i] = eth_hpp_tensor_weights(gpt->context, at->tensors[i]);
-            at->layer.gradients[i] = eth_hpp_tensor_gradient(gpt->context, at->tensors[i]);
-            eth_hpp_gpt_tensor_initialise(gpt->run.kernels, &gpt->model, at->layer.kind, l, i,
-                                          gpt->options.seed, at->layer.weights[i]);
+    for (int l = transformer->part->first_layer; l < transformer->part->end_layer; l++) {
+        struct eth_hpp_transformer_stage_layer *at =
+            eth_hpp_transformer_stage_layer(transformer, l);
+        for (size_t i = 0; i < eth_hpp_transformer_tensor_count(at->layer.kind); i++) {
+            at->layer.weights[i] = eth_hpp_tensor_weights(transformer->context, at->tensors[i]);
+            at->layer.gradients[i] = eth_hpp_tensor_gradient(transformer->context, at->tensors[i]);
+            eth_hpp_transformer_tensor_initialise(transformer->run.kernels, &transformer->model,
+                                                  at->layer.kind, l, i, transformer->options.seed,
+                                                  at->layer.weights[i]);
         }
     }
 }
@@ -136,15 +141,16 @@ static enum eth_hpp_status check(const struct eth_hpp_model *model,
     return ETH_HPP_OK;
 }
 
-enum eth_hpp_status eth_hpp_gpt_create(struct eth_hpp_context *context,
-                                       const struct eth_hpp_gpt_options *options,
-                                       struct eth_hpp_gpt **gpt, struct eth_hpp_error *err)
+enum eth_hpp_status eth_hpp_transformer_create(struct eth_hpp_context *context,
+                                               const struct eth_hpp_transformer_options *options,
+                                               struct eth_hpp_transformer **transformer,
+                                               struct eth_hpp_error *err)
 {
     const struct eth_hpp_assignment *part = eth_hpp_get_assignment(context);
     enum eth_hpp_status status = check(options->model, part, err);
     if (status != ETH_HPP_OK)
         return status;
-    struct eth_hpp_gpt *made = calloc(1, sizeof(*made));
+    struct eth_hpp_transformer *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return eth_hpp_error_memory(err, "the model");
     made->context = context;
@@ -157,7 +163,7 @@ enum eth_hpp_status eth_hpp_gpt_create(struct eth_hpp_context *context,
     if (!part->idle) {
         made->run.kernels = eth_hpp_get_kernels(context);
         made->run.shape =
-            eth_hpp_gpt_layer_shape(&made->model, part->sequence_length, made->run.kernels);
+            eth_hpp_transformer_layer_shape(&made->model, part->sequence_length, made->run.kernels);
         made->run.embedding_dropout = made->model.embedding_dropout;
         made->run.attention_dropout = made->model.attention_dropout;
         made->run.residual_dropout = made->model.residual_dropout;
@@ -176,27 +182,27 @@ enum eth_hpp_status eth_hpp_gpt_create(struct eth_hpp_context *context,
     if (status != ETH_HPP_OK)
         goto fail;
     if (!part->idle) {
-        status = eth_hpp_gpt_stage_allocate(made, err);
+        status = eth_hpp_transformer_stage_allocate(made, err);
         if (status != ETH_HPP_OK)
             goto fail;
         initialise_weights(made);
     }
-    *gpt = made;
+    *transformer = made;
     return ETH_HPP_OK;
 fail:
-    eth_hpp_gpt_destroy(made);
+    eth_hpp_transformer_destroy(made);
     return status;
 }
 
-void eth_hpp_gpt_set_seed(struct eth_hpp_gpt *gpt, uint64_t seed)
+void eth_hpp_transformer_set_seed(struct eth_hpp_transformer *transformer, uint64_t seed)
 {
-    gpt->run.seed = seed;
+    transformer->run.seed = seed;
 }
 
-void eth_hpp_gpt_destroy(struct eth_hpp_gpt *gpt)
+void eth_hpp_transformer_destroy(struct eth_hpp_transformer *transformer)
 {
-    if (gpt == NULL)
+    if (transformer == NULL)
         return;
-    free(gpt->layers);
-    free(gpt);
+    free(transformer->layers);
+    free(transformer);
 }

@@ -1,0 +1,55 @@
+/*
+ * What the built-in transformer keeps in memory, buffer by buffer. The model allocates by these
+ * functions and planning predicts by them, so they cannot disagree.
+ *
+ * All figures are bytes for ONE sample; k samples take k times as much. Every buffer is a multiple
+ * of 64 bytes, so that buffers laid one after the other stay aligned.
+ */
+#ifndef ETH_HPP_MODEL_TRANSFORMER_MEMORY_H
+#define ETH_HPP_MODEL_TRANSFORMER_MEMORY_H
+
+#include "model/model.h"
+
+struct eth_hpp_transformer_shape {
+    size_t vocabulary, hidden, inner, heads; /* inner: width inside the MLP, 4 x hidden in GPT-2 */
+    size_t sequence;
+    size_t value_bytes, sum_bytes; /* of an element, see kernels.h: 4 and 4 in fp32 */
+};
+
+/* Kept from a layer's forward to its backward. The outputs of LayerNorm and GELU are not: they are
+ * made again in backward, which costs little and saves 6 of 16 x hidden values a token. */
+enum eth_hpp_saved {
+    ETH_HPP_SAVED_INPUT, /* but not of the stage's first layer: the runtime has received it */
+    ETH_HPP_SAVED_NORM1_MEAN,
+    ETH_HPP_SAVED_NORM1_RSTD,
+    ETH_HPP_SAVED_QKV,
+    ETH_HPP_SAVED_LOG_SUM,
+    ETH_HPP_SAVED_ATTENTION,
+    ETH_HPP_SAVED_MIDDLE, /* after the attention's residual */
+    ETH_HPP_SAVED_NORM2_MEAN,
+    ETH_HPP_SAVED_NORM2_RSTD,
+    ETH_HPP_SAVED_INNER, /* before GELU */
+    ETH_HPP_SAVED_COUNT
+};
+
+/* Needed only while a layer runs; the layers of a stage share one such memory. */
+enum eth_hpp_work {
+    ETH_HPP_WORK_GRADIENT, /* of the layer's output, then of its input */
+    ETH_HPP_WORK_LEFT,
+    ETH_HPP_WORK_RIGHT, /* the head's logits */
+    ETH_HPP_WORK_COUNT
+};
+
+/* Bytes of one buffer; 0 where layers of this kind do not have it. */
+size_t eth_hpp_transformer_saved_buffer(const struct eth_hpp_transformer_shape *shape,
+                                        enum eth_hpp_kind kind, enum eth_hpp_saved buffer);
+size_t eth_hpp_transformer_workspace_buffer(const struct eth_hpp_transformer_shape *shape,
+                                            enum eth_hpp_kind kind, enum eth_hpp_work buffer);
+
+/* Their sums: the profile's saved_bytes and workspace_bytes of a layer. */
+size_t eth_hpp_transformer_saved_bytes(const struct eth_hpp_transformer_shape *shape,
+                                       enum eth_hpp_kind kind);
+size_t eth_hpp_transformer_workspace_bytes(const struct eth_hpp_transformer_shape *shape,
+                                           enum eth_hpp_kind kind);
+
+#endif
