@@ -10,15 +10,17 @@
  *   sum     gradients of weights, statistics, optimizer moments, master weights (sum_bytes)
  * The "cpu" kernels have fp32 for both. Tokens and targets are int32_t, losses double.
  *
- * Order. Operations are asynchronous: they are issued on the kernels' stream and complete in the
+ * Order. Operations are asynchronous: they are issued on the compute stream and complete in the
  * order of their calls; only `to_host` and `synchronize` wait. They allocate nothing and read
- * nothing back; where one needs scratch memory, the caller passes it.
+ * nothing back; where one needs scratch memory, the caller passes it. What is issued on one stream
+ * is done in order; streams run beside each other, and where one needs what another does, it waits
+ * for an event of that one. On CPUs everything is done when its call returns, on every stream.
  *
  * Results. OVERWRITES or ADDS TO is said at each. Inputs and outputs do not overlap unless "in
  * place" is said. Matrices are row-major without padding. `rows` counts tokens: samples x sequence.
  *
  * Errors. An operation cannot fail for correct arguments; a device's own failure is reported by the
- * next `synchronize` or `to_host`.
+ * next `synchronize`, `to_host` or `event_test`.
  */
 #ifndef ETH_HPP_KERNELS_H
 #define ETH_HPP_KERNELS_H
@@ -58,6 +60,18 @@ struct eth_hpp_adamw {
     int64_t step;          /* 1 at the first update */
 };
 
+/* Where work of the host's own is issued: hand-overs and sums have streams for their copies. */
+enum eth_hpp_stream {
+    ETH_HPP_STREAM_COMPUTE,
+    ETH_HPP_STREAM_SEND, /* from the device, to other ranks */
+    ETH_HPP_STREAM_RECV,
+    ETH_HPP_STREAM_SYNC, /* sums over ranks */
+    ETH_HPP_STREAMS
+};
+
+/* A place in a stream, and the time when the device came to it. */
+struct eth_hpp_event;
+
 struct eth_hpp_kernels_ops {
     /* ---- memory ---- */
 
@@ -73,8 +87,36 @@ struct eth_hpp_kernels_ops {
                                    struct eth_hpp_error *err);
     void (*copy)(void *state, void *to, const void *from, size_t bytes);
     void (*zero)(void *state, void *memory, size_t bytes);
-    /* Waits until everything issued so far is done. */
+    /* Waits, without a deadline, until everything issued on the compute stream so far is done. */
     enum eth_hpp_status (*synchronize)(void *state, struct eth_hpp_error *err);
+
+    /* ---- streams and events ---- */
+
+    /* Host memory that copies on a stream reach (page-locked for a GPU); `release_host` takes NULL
+     * too. Not in a step. */
+    enum eth_hpp_status (*allocate_host)(void *state, size_t bytes, void **memory,
+                                         struct eth_hpp_error *err);
+    void (*release_host)(void *state, void *memory);
+    /* Copies between the device and such host memory, which is in use until an event behind them is
+     * done. */
+    void (*stream_to_device)(void *state, enum eth_hpp_stream stream, void *to, const void *host,
+                             size_t bytes);
+    void (*stream_to_host)(void *state, enum eth_hpp_stream stream, void *host, const void *from,
+                           size_t bytes);
+    enum eth_hpp_status (*event_create)(void *state, struct eth_hpp_event **event,
+                                        struct eth_hpp_error *err);
+    void (*event_destroy)(void *state, struct eth_hpp_event *event); /* NULL is fine */
+    /* Puts the event behind all that has been issued on the stream so far; where it stood before is
+     * forgotten. */
+    void (*event_record)(void *state, struct eth_hpp_event *event, enum eth_hpp_stream stream);
+    /* What is issued on the stream from here on waits for the event where it stands now. */
+    void (*stream_wait)(void *state, enum eth_hpp_stream stream, struct eth_hpp_event *event);
+    /* Does not wait. *done: the device has come to it, or it was never recorded. Errors: IO (the
+     * device has failed). */
+    enum eth_hpp_status (*event_test)(void *state, struct eth_hpp_event *event, bool *done,
+                                      struct eth_hpp_error *err);
+    /* From one event to another, both done. */
+    double (*event_seconds)(void *state, struct eth_hpp_event *from, struct eth_hpp_event *to);
 
     /* ---- embedding ---- */
 
@@ -146,8 +188,8 @@ struct eth_hpp_kernels_ops {
 
     /* ---- loss ---- */
 
-    /* Softmax and cross-entropy over logits[rows][classes]; a target below 0 is not counted. ADDS TO
-     * loss[0] the sum of the losses and to loss[1] the number of counted targets. */
+    /* Softmax and cross-entropy over logits[rows][classes]; a target below 0 is not counted. ADDS
+     * TO loss[0] the sum of the losses and to loss[1] the number of counted targets. */
     void (*cross_entropy_forward)(void *state, size_t rows, size_t classes, const void *logits,
                                   const int32_t *targets, double *loss);
     /* In place: turns logits into the gradient of the SUM of the losses. */

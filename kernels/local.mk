@@ -24,7 +24,8 @@ cpu_kernels = \
 	kernels/cpu/linear.c \
 	kernels/cpu/memory.c \
 	kernels/cpu/optimizer.c \
-	kernels/cpu/softmax.h
+	kernels/cpu/softmax.h \
+	kernels/cpu/streams.c
 libkernels_la_SOURCES += $(cpu_kernels) \
 	kernels/cpu/thread_count.c kernels/cpu/threads.c kernels/cpu/threads.h
 libkernels_la_CFLAGS += $(ONEDNN_CFLAGS)

@@ -28,6 +28,7 @@ enum eth_hpp_status ETH_HPP_CPU(create)(struct eth_hpp_kernels **kernels, struct
         return eth_hpp_error_memory(err, "the CPU kernels");
     }
     ETH_HPP_CPU(memory_provide)(&ops);
+    ETH_HPP_CPU(streams_provide)(&ops);
     ETH_HPP_CPU(embedding_provide)(&ops);
     ETH_HPP_CPU(layernorm_provide)(&ops);
     ETH_HPP_CPU(linear_provide)(&ops);

@@ -42,6 +42,7 @@ enum eth_hpp_status ETH_HPP_CPU(create)(struct eth_hpp_kernels **kernels,
                                         struct eth_hpp_error *err);
 
 void ETH_HPP_CPU(memory_provide)(struct eth_hpp_kernels_ops *ops);
+void ETH_HPP_CPU(streams_provide)(struct eth_hpp_kernels_ops *ops);
 void ETH_HPP_CPU(embedding_provide)(struct eth_hpp_kernels_ops *ops);
 void ETH_HPP_CPU(layernorm_provide)(struct eth_hpp_kernels_ops *ops);
 void ETH_HPP_CPU(linear_provide)(struct eth_hpp_kernels_ops *ops);

@@ -130,6 +130,22 @@ enum eth_hpp_status eth_hpp_comm_group_reduce(struct eth_hpp_group *group, doubl
     return group->ops->group_reduce(group->state, values, count, reduction, request, err);
 }
 
+enum eth_hpp_status eth_hpp_comm_join(struct eth_hpp_comm *comm, struct eth_hpp_request **request,
+                                      double timeout_s, struct eth_hpp_error *err)
+{
+    if (comm->ops->join != NULL)
+        return comm->ops->join(*request, timeout_s, err);
+    struct eth_hpp_request *waited = *request;
+    *request = NULL;
+    return comm->ops->wait(waited, timeout_s, err);
+}
+
+void eth_hpp_comm_progress(struct eth_hpp_comm *comm)
+{
+    if (comm->ops->progress != NULL)
+        comm->ops->progress(comm->state);
+}
+
 bool eth_hpp_comm_test(struct eth_hpp_comm *comm, struct eth_hpp_request *request)
 {
     return comm->ops->test(request);

@@ -1,7 +1,15 @@
 /*
  * The transport between ranks. Components: ucx (CPUs: shared memory inside a node, TCP or RDMA
  * between nodes), self (one rank), nccl (in the CUDA module). Everything is non-blocking and makes
- * progress beside compute without being called.
+ * progress beside compute without being called, unless eth_hpp_comm_progress is said to be needed.
+ *
+ * Order. What is started here comes after all that has been issued on the device's compute stream
+ * (kernels.h) by then: a send and a sum find their data made, a receive its memory free. It never
+ * waits for what is issued later, and nothing issued later waits for it before eth_hpp_comm_join:
+ * data that are received or summed may be used, and those that are sent overwritten, by what is
+ * issued after that. Transports of host memory start at once and join by waiting on the host, since
+ * on CPUs all that has been issued is done; those of device memory have streams of their own, which
+ * wait for an event of the compute stream, and a join makes that wait for an event of theirs.
  */
 #ifndef ETH_HPP_COMM_COMM_H
 #define ETH_HPP_COMM_COMM_H
@@ -42,6 +50,9 @@ struct eth_hpp_comm_ops {
                                         struct eth_hpp_error *err);
     void (*group_free)(void *group); /* after close */
     bool (*test)(struct eth_hpp_request *request);
+    enum eth_hpp_status (*join)(struct eth_hpp_request *request, double timeout_s,
+                                struct eth_hpp_error *err); /* NULL: by a wait */
+    void (*progress)(void *state);                          /* NULL: it needs none */
     enum eth_hpp_status (*wait)(struct eth_hpp_request *request, double timeout_s,
                                 struct eth_hpp_error *err);
     bool (*fail)(void *state, const struct eth_hpp_error *error, int exit_code);
@@ -111,13 +122,22 @@ static inline size_t eth_hpp_comm_share(size_t count, int members, int position)
 {
     return count * (size_t)position / (size_t)members;
 }
-/* The same for a few doubles (1..ETH_HPP_REDUCE_MAX_VALUES) in host memory (loss, norm, flags); the
- * same bits on every member. A NaN on one member is a NaN on all. Values are read here and written
- * by a wait that succeeds, never else. */
+/* The same for a few doubles (1..ETH_HPP_REDUCE_MAX_VALUES) in host memory (loss, norm, flags),
+ * with no regard to the device; the same bits on every member. A NaN on one member is a NaN on all.
+ * Values are read here and written by a wait that succeeds, never else. */
 enum eth_hpp_status eth_hpp_comm_group_reduce(struct eth_hpp_group *group, double *values,
                                               int count, enum eth_hpp_reduction reduction,
                                               struct eth_hpp_request **request,
                                               struct eth_hpp_error *err);
+
+/* What is issued on the compute stream from here on comes after the transfer or sum. *request is
+ * NULL afterwards where that took a wait, which freed it; else it still has to be waited for.
+ * Errors: those of eth_hpp_comm_wait. */
+enum eth_hpp_status eth_hpp_comm_join(struct eth_hpp_comm *comm, struct eth_hpp_request **request,
+                                      double timeout_s, struct eth_hpp_error *err);
+/* To be called now and then while the program waits for the device by itself: what other ranks wait
+ * for may have become ready. Every test, join and wait does it, too. */
+void eth_hpp_comm_progress(struct eth_hpp_comm *comm);
 
 /* Done without waiting? */
 bool eth_hpp_comm_test(struct eth_hpp_comm *comm, struct eth_hpp_request *request);

@@ -168,17 +168,16 @@ enum eth_hpp_status eth_hpp_checkpoint_writer_copy(struct eth_hpp_context *conte
     const struct eth_hpp_parameters *parameters = &context->parameters;
     struct eth_hpp_safetensors_image *model = &checkpointer->model;
     struct eth_hpp_safetensors_image *optimizer = &checkpointer->optimizer;
-    struct eth_hpp_kernels *kernels = context->kernels;
     enum eth_hpp_status status = ETH_HPP_OK;
     for (size_t i = 0; status == ETH_HPP_OK && i < checkpointer->tensor_count; i++)
-        status = kernels->ops->to_host(kernels->state, model->bytes + model->begins[i],
-                                       parameters->weights +
-                                           parameters->tensors[checkpointer->tensors[i]].offset,
-                                       model->begins[i + 1] - model->begins[i], err);
+        status = eth_hpp_device_read(context, model->bytes + model->begins[i],
+                                     parameters->weights +
+                                         parameters->tensors[checkpointer->tensors[i]].offset,
+                                     model->begins[i + 1] - model->begins[i], err);
     for (size_t i = 0; status == ETH_HPP_OK && i < 2 * checkpointer->state_count; i++) {
         const float *moments = i % 2 == 0 ? parameters->first_moments : parameters->second_moments;
-        status = kernels->ops->to_host(
-            kernels->state, optimizer->bytes + optimizer->begins[i],
+        status = eth_hpp_device_read(
+            context, optimizer->bytes + optimizer->begins[i],
             moments + eth_hpp_parameters_updated(parameters, checkpointer->states[i / 2]).moments,
             optimizer->begins[i + 1] - optimizer->begins[i], err);
     }

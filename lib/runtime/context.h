@@ -52,7 +52,7 @@ struct eth_hpp_parameters {
     float *weights, *gradients, *first_moments, *second_moments;
 };
 
-/* ---- the step (executor.c, handover.c, sync.c) ---- */
+/* ---- the step (executor.c, device.c, handover.c, sync.c) ---- */
 
 enum eth_hpp_handover {
     ETH_HPP_HANDOVER_INPUT,           /* RECV_ACTIVATION */
@@ -70,23 +70,39 @@ struct eth_hpp_handover_buffers {
     int *first; /* [micro_batches] index of the first instruction, or -1 */
 };
 
+/* What the device does for an instruction. */
+struct eth_hpp_device_span {
+    struct eth_hpp_event *from, *to;
+};
+
+/* Samples on their way to the device, of one slot of micro-batches in flight: streams' host memory,
+ * tokens and then targets. */
+struct eth_hpp_loading {
+    int32_t *host;
+    struct eth_hpp_event *loaded;
+};
+
 struct eth_hpp_executor {
     struct eth_hpp_program program;
     struct eth_hpp_request **requests; /* [instructions] under way, or NULL */
+    struct eth_hpp_device_span *spans; /* [instructions] of those that compute; else NULLs */
     int *next;                         /* [instructions] the next of its kind and micro-batch */
     struct eth_hpp_handover_buffers handovers[ETH_HPP_HANDOVERS];
     int64_t first_sample;      /* of this worker in a step's first micro-batch */
     int32_t *tokens, *targets; /* device, [in_flight][samples][sequence]; NULL where not needed */
-    int32_t *host_samples;     /* one sample's tokens, then its targets */
-    double *loss, *norm;       /* device: sum and count; sum of squares */
-    double *forward_s;         /* emulated, [layers of the stage]; NULL: nothing is emulated */
+    struct eth_hpp_loading *loadings; /* [in_flight] */
+    double *loss, *norm;              /* device: sum and count; sum of squares */
+    double *forward_s;             /* emulated, [layers of the stage]; NULL: nothing is emulated */
+    struct eth_hpp_event *summed;  /* all sums are done */
+    struct eth_hpp_event *reading; /* what is read next has been made */
 
     /* of the step that runs */
     double totals[3]; /* loss, targets and whether to stop, of this rank and then of all */
     double squares_and_busy[2]; /* the same of the gradients' squares and of busy_s */
+    int issuing;                /* the instruction */
     bool last_backward;
     int syncs_started; /* instructions before this one have been looked at */
-    double backward_start, backward_end;
+    double backward_start;
     double busy_s;
     struct eth_hpp_error layer_error; /* of a sum that eth_hpp_layer_done started */
 };
@@ -149,15 +165,42 @@ struct eth_hpp_updated_part eth_hpp_parameters_updated(const struct eth_hpp_para
 /* Compiles this rank's list and makes its buffers. */
 enum eth_hpp_status eth_hpp_executor_open(struct eth_hpp_context *context, size_t input_bytes,
                                           size_t output_bytes, struct eth_hpp_error *err);
-void eth_hpp_executor_free(struct eth_hpp_executor *executor);
+void eth_hpp_executor_free(struct eth_hpp_context *context);
 enum eth_hpp_status eth_hpp_executor_run(struct eth_hpp_context *context,
                                          const struct eth_hpp_optimizer_options *optimizer,
                                          struct eth_hpp_metrics *metrics,
                                          struct eth_hpp_error *err);
 
-/* Waits for what instruction i has under way, if anything; the error says what it was. */
+/* What is issued from here on comes after what instruction i has under way, if anything; the error
+ * says what it was. */
+enum eth_hpp_status eth_hpp_executor_join(struct eth_hpp_context *context, int i,
+                                          struct eth_hpp_error *err);
+/* Waits for that. */
 enum eth_hpp_status eth_hpp_executor_wait(struct eth_hpp_context *context, int i,
                                           struct eth_hpp_error *err);
+/* Puts the instruction's name in front of the error's text, whose status it returns. */
+enum eth_hpp_status eth_hpp_executor_name(const struct eth_hpp_context *context, int i,
+                                          struct eth_hpp_error *err);
+
+/* Forward and backward of one micro-batch (compute.c); `span` is what the device takes for it. */
+enum eth_hpp_status eth_hpp_compute_forward(struct eth_hpp_context *context, int m,
+                                            const struct eth_hpp_device_span *span,
+                                            struct eth_hpp_error *err);
+enum eth_hpp_status eth_hpp_compute_backward(struct eth_hpp_context *context, int m,
+                                             const struct eth_hpp_device_span *span,
+                                             struct eth_hpp_error *err);
+
+/* The device (device.c). */
+/* Puts the event behind what the device has been told to compute. */
+void eth_hpp_device_mark(struct eth_hpp_context *context, struct eth_hpp_event *event);
+/* Waits until the event is done. Errors: TIMEOUT, naming the instruction that the device does not
+ * get on with, and IO. */
+enum eth_hpp_status eth_hpp_device_await(struct eth_hpp_context *context,
+                                         struct eth_hpp_event *event, struct eth_hpp_error *err);
+/* Copies to ordinary host memory what all that has been issued leaves on the device. Errors: the
+ * same. */
+enum eth_hpp_status eth_hpp_device_read(struct eth_hpp_context *context, void *host,
+                                        const void *from, size_t bytes, struct eth_hpp_error *err);
 
 /* Hand-overs (handover.c). */
 enum eth_hpp_status eth_hpp_handovers_open(struct eth_hpp_context *context, size_t input_bytes,
@@ -166,8 +209,8 @@ void *eth_hpp_handover_buffer(const struct eth_hpp_executor *executor, enum eth_
                               int micro_batch, int samples);
 enum eth_hpp_status eth_hpp_handover_start(struct eth_hpp_context *context, int i,
                                            struct eth_hpp_error *err);
-/* Waits for all of a kind of one micro-batch; nothing where it is not a micro-batch. */
-enum eth_hpp_status eth_hpp_handover_wait(struct eth_hpp_context *context,
+/* Joins all of a kind of one micro-batch; nothing where it is not a micro-batch. */
+enum eth_hpp_status eth_hpp_handover_join(struct eth_hpp_context *context,
                                           enum eth_hpp_handover kind, int micro_batch,
                                           struct eth_hpp_error *err);
 
@@ -179,6 +222,7 @@ enum eth_hpp_status eth_hpp_sync_passed(struct eth_hpp_context *context, int lay
 /* Starts handing the updated weights of a block to all its owners. */
 enum eth_hpp_status eth_hpp_sync_gather(struct eth_hpp_context *context, int i,
                                         struct eth_hpp_error *err);
+/* Joins the sums and waits for the loss. */
 enum eth_hpp_status eth_hpp_sync_wait(struct eth_hpp_context *context, struct eth_hpp_error *err);
 enum eth_hpp_status eth_hpp_sync_loss(struct eth_hpp_context *context, int i,
                                       struct eth_hpp_error *err);

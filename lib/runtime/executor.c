@@ -7,186 +7,41 @@
 #include "base/clock.h"
 #include "runtime/context.h"
 
+enum eth_hpp_status eth_hpp_executor_name(const struct eth_hpp_context *context, int i,
+                                          struct eth_hpp_error *err)
+{
+    const struct eth_hpp_instruction *at = &context->executor.program.instructions[i];
+    const long long step = context->step;
+    if (at->micro_batch >= 0)
+        return eth_hpp_error_prefix(err, "step %lld, micro-batch %d of pipeline %d, %s", step,
+                                    at->micro_batch, context->place.pipeline,
+                                    eth_hpp_opcode_name(at->opcode));
+    if (at->block >= 0)
+        return eth_hpp_error_prefix(err, "step %lld, %s %d", step, eth_hpp_opcode_name(at->opcode),
+                                    at->block);
+    return eth_hpp_error_prefix(err, "step %lld, %s", step, eth_hpp_opcode_name(at->opcode));
+}
+
+enum eth_hpp_status eth_hpp_executor_join(struct eth_hpp_context *context, int i,
+                                          struct eth_hpp_error *err)
+{
+    struct eth_hpp_request **request = &context->executor.requests[i];
+    if (*request == NULL)
+        return ETH_HPP_OK;
+    enum eth_hpp_status status = eth_hpp_comm_join(context->comm, request, context->timeout_s, err);
+    return status == ETH_HPP_ERR_TIMEOUT ? eth_hpp_executor_name(context, i, err) : status;
+}
+
 enum eth_hpp_status eth_hpp_executor_wait(struct eth_hpp_context *context, int i,
                                           struct eth_hpp_error *err)
 {
     struct eth_hpp_executor *executor = &context->executor;
-    const struct eth_hpp_instruction *at = &executor->program.instructions[i];
     struct eth_hpp_request *request = executor->requests[i];
     if (request == NULL)
         return ETH_HPP_OK;
     executor->requests[i] = NULL;
     enum eth_hpp_status status = eth_hpp_comm_wait(context->comm, request, context->timeout_s, err);
-    if (status != ETH_HPP_ERR_TIMEOUT)
-        return status;
-    if (at->micro_batch >= 0)
-        return eth_hpp_error_prefix(err, "step %lld, micro-batch %d of pipeline %d, %s",
-                                    (long long)context->step, at->micro_batch,
-                                    context->place.pipeline, eth_hpp_opcode_name(at->opcode));
-    return eth_hpp_error_prefix(err, "step %lld, %s %d", (long long)context->step,
-                                eth_hpp_opcode_name(at->opcode), at->block);
-}
-
-static struct eth_hpp_micro_batch micro_batch_of(const struct eth_hpp_context *context, int m)
-{
-    const struct eth_hpp_assignment *a = &context->assignment;
-    const struct eth_hpp_executor *executor = &context->executor;
-    const int slot = m % a->in_flight;
-    const size_t tokens_at = (size_t)slot * (size_t)a->samples * (size_t)a->sequence_length;
-    return (struct eth_hpp_micro_batch){
-        .step = context->step,
-        .index = m,
-        .slot = slot,
-        .first_sample = context->next_sample + executor->first_sample +
-                        (int64_t)m * context->plan.pipelines[context->place.pipeline].micro_batch,
-        .samples = a->samples,
-        .tokens = executor->tokens != NULL ? executor->tokens + tokens_at : NULL,
-        .targets = executor->targets != NULL ? executor->targets + tokens_at : NULL,
-        .loss = a->end_layer == a->layers ? executor->loss : NULL,
-    };
-}
-
-static enum eth_hpp_status load_samples(struct eth_hpp_context *context,
-                                        const struct eth_hpp_micro_batch *micro_batch,
-                                        struct eth_hpp_error *err)
-{
-    struct eth_hpp_kernels *kernels = context->kernels;
-    const int length = context->assignment.sequence_length;
-    const size_t bytes = sizeof(int32_t) * (size_t)length;
-    int32_t *host = context->executor.host_samples;
-    enum eth_hpp_status status = ETH_HPP_OK;
-    if (micro_batch->tokens == NULL && micro_batch->targets == NULL)
-        return ETH_HPP_OK;
-    for (int i = 0; status == ETH_HPP_OK && i < micro_batch->samples; i++) {
-        const size_t at = (size_t)i * (size_t)length;
-        status = context->ops.sample(context->user, micro_batch->first_sample + i, host,
-                                     host + length, err);
-        if (status == ETH_HPP_OK && micro_batch->tokens != NULL)
-            status = kernels->ops->to_device(kernels->state, (int32_t *)micro_batch->tokens + at,
-                                             host, bytes, err);
-        if (status == ETH_HPP_OK && micro_batch->targets != NULL)
-            status = kernels->ops->to_device(kernels->state, (int32_t *)micro_batch->targets + at,
-                                             host + length, bytes, err);
-    }
-    return status;
-}
-
-/* Emulated seconds of a forward of the stage's layers from `layer` to its end; 0 of a real device.
- */
-static double forward_s(const struct eth_hpp_context *context, int layer)
-{
-    double seconds = 0;
-    if (context->executor.forward_s == NULL)
-        return 0;
-    for (int l = layer; l < context->assignment.end_layer; l++)
-        seconds += context->executor.forward_s[l - context->assignment.first_layer];
-    return seconds;
-}
-
-static double backward_s(const struct eth_hpp_context *context, int layer)
-{
-    return (context->assignment.recompute ? 3 : 2) * forward_s(context, layer);
-}
-
-/* Waits until the device is done, as long as the emulated one would have taken. */
-static enum eth_hpp_status settle(struct eth_hpp_context *context, double start, double emulated,
-                                  struct eth_hpp_error *err)
-{
-    struct eth_hpp_kernels *kernels = context->kernels;
-    enum eth_hpp_status status = kernels->ops->synchronize(kernels->state, err);
-    if (status == ETH_HPP_OK && context->executor.forward_s != NULL)
-        eth_hpp_emulator_stretch(&context->emulator, start, emulated);
-    return status;
-}
-
-static enum eth_hpp_status run_forward(struct eth_hpp_context *context, int m,
-                                       struct eth_hpp_error *err)
-{
-    struct eth_hpp_executor *executor = &context->executor;
-    const int samples = context->assignment.samples;
-    const struct eth_hpp_micro_batch micro_batch = micro_batch_of(context, m);
-    enum eth_hpp_status status = eth_hpp_handover_wait(context, ETH_HPP_HANDOVER_INPUT, m, err);
-    if (status == ETH_HPP_OK)
-        status =
-            eth_hpp_handover_wait(context, ETH_HPP_HANDOVER_OUTPUT,
-                                  m - executor->handovers[ETH_HPP_HANDOVER_OUTPUT].buffers, err);
-    if (status != ETH_HPP_OK)
-        return status;
-    const double start = eth_hpp_clock_now();
-    status = load_samples(context, &micro_batch, err);
-    if (status == ETH_HPP_OK)
-        status = context->ops.forward(
-            context->user, &micro_batch,
-            eth_hpp_handover_buffer(executor, ETH_HPP_HANDOVER_INPUT, m, samples),
-            eth_hpp_handover_buffer(executor, ETH_HPP_HANDOVER_OUTPUT, m, samples), err);
-    if (status == ETH_HPP_OK)
-        status = settle(context, start, forward_s(context, context->assignment.first_layer), err);
-    executor->busy_s += eth_hpp_clock_now() - start;
-    return status;
-}
-
-/* With recompute the stage's forward runs again before its backward. */
-static enum eth_hpp_status call_backward(struct eth_hpp_context *context, int m,
-                                         struct eth_hpp_error *err)
-{
-    struct eth_hpp_executor *executor = &context->executor;
-    const int samples = context->assignment.samples;
-    struct eth_hpp_micro_batch micro_batch = micro_batch_of(context, m);
-    const void *input = eth_hpp_handover_buffer(executor, ETH_HPP_HANDOVER_INPUT, m, samples);
-    enum eth_hpp_status status = ETH_HPP_OK;
-    if (context->assignment.recompute) {
-        micro_batch.replay = true; /* without output: that was sent long ago */
-        status = context->ops.forward(context->user, &micro_batch, input, NULL, err);
-        micro_batch.replay = false;
-    }
-    if (status == ETH_HPP_OK)
-        status = context->ops.backward(
-            context->user, &micro_batch, input,
-            eth_hpp_handover_buffer(executor, ETH_HPP_HANDOVER_OUTPUT_GRADIENT, m, samples),
-            eth_hpp_handover_buffer(executor, ETH_HPP_HANDOVER_INPUT_GRADIENT, m, samples), err);
-    return status;
-}
-
-static enum eth_hpp_status run_backward(struct eth_hpp_context *context, int m,
-                                        struct eth_hpp_error *err)
-{
-    struct eth_hpp_executor *executor = &context->executor;
-    const int first_layer = context->assignment.first_layer;
-    enum eth_hpp_status status =
-        eth_hpp_handover_wait(context, ETH_HPP_HANDOVER_OUTPUT_GRADIENT, m, err);
-    if (status == ETH_HPP_OK)
-        status = eth_hpp_handover_wait(
-            context, ETH_HPP_HANDOVER_INPUT_GRADIENT,
-            m - executor->handovers[ETH_HPP_HANDOVER_INPUT_GRADIENT].buffers, err);
-    if (status != ETH_HPP_OK)
-        return status;
-    executor->last_backward = m == context->assignment.micro_batches - 1;
-    executor->backward_start = eth_hpp_clock_now();
-    executor->layer_error = (struct eth_hpp_error){.status = ETH_HPP_OK};
-    status = call_backward(context, m, err);
-    if (status == ETH_HPP_OK && executor->layer_error.status != ETH_HPP_OK)
-        status =
-            eth_hpp_error_set(err, executor->layer_error.status, "%s", executor->layer_error.text);
-    if (status == ETH_HPP_OK)
-        status = settle(context, executor->backward_start, backward_s(context, first_layer), err);
-    if (status == ETH_HPP_OK && executor->last_backward) /* layers that were not reported */
-        status = eth_hpp_sync_passed(context, first_layer, err);
-    executor->backward_end = eth_hpp_clock_now();
-    executor->busy_s += executor->backward_end - executor->backward_start;
-    return status;
-}
-
-void eth_hpp_layer_done(struct eth_hpp_context *context, int layer)
-{
-    struct eth_hpp_executor *executor = &context->executor;
-    struct eth_hpp_error *err = &executor->layer_error;
-    if (err->status != ETH_HPP_OK || !executor->last_backward)
-        return;
-    /* An emulated device is not done before its time; lateness is counted at the stage's end. */
-    const double seconds = backward_s(context, layer);
-    if (eth_hpp_clock_now() < executor->backward_start + seconds)
-        eth_hpp_emulator_stretch(&context->emulator, executor->backward_start, seconds);
-    eth_hpp_sync_passed(context, layer, err);
+    return status == ETH_HPP_ERR_TIMEOUT ? eth_hpp_executor_name(context, i, err) : status;
 }
 
 /* The loss is the same on all ranks, so all of them stop together. */
@@ -207,10 +62,10 @@ static enum eth_hpp_status check_loss(const struct eth_hpp_context *context,
 }
 
 static enum eth_hpp_status run_norm(struct eth_hpp_context *context, int i,
-                                    struct eth_hpp_metrics *metrics, struct eth_hpp_error *err)
+                                    struct eth_hpp_error *err)
 {
     enum eth_hpp_status status = eth_hpp_sync_wait(context, err);
-    metrics->sync_exposed_s = eth_hpp_clock_now() - context->executor.backward_end;
+    eth_hpp_device_mark(context, context->executor.summed);
     if (status == ETH_HPP_OK)
         status = check_loss(context, err);
     if (status == ETH_HPP_OK)
@@ -220,12 +75,13 @@ static enum eth_hpp_status run_norm(struct eth_hpp_context *context, int i,
 
 static enum eth_hpp_status run_update(struct eth_hpp_context *context,
                                       const struct eth_hpp_optimizer_options *optimizer,
+                                      const struct eth_hpp_device_span *span,
                                       struct eth_hpp_metrics *metrics, struct eth_hpp_error *err)
 {
-    const double start = eth_hpp_clock_now();
+    eth_hpp_device_mark(context, span->from);
     enum eth_hpp_status status =
         eth_hpp_optimizer_update(context, optimizer, &metrics->gradient_norm, err);
-    metrics->optimizer_s = eth_hpp_clock_now() - start;
+    eth_hpp_device_mark(context, span->to);
     return status;
 }
 
@@ -235,6 +91,8 @@ static enum eth_hpp_status run_instruction(struct eth_hpp_context *context, int 
                                            struct eth_hpp_error *err)
 {
     const struct eth_hpp_instruction *at = &context->executor.program.instructions[i];
+    const struct eth_hpp_device_span *span = &context->executor.spans[i];
+    context->executor.issuing = i;
     switch (at->opcode) {
     case ETH_HPP_RECV_ACTIVATION:
     case ETH_HPP_SEND_ACTIVATION:
@@ -242,17 +100,17 @@ static enum eth_hpp_status run_instruction(struct eth_hpp_context *context, int 
     case ETH_HPP_SEND_GRADIENT:
         return eth_hpp_handover_start(context, i, err);
     case ETH_HPP_FORWARD:
-        return run_forward(context, at->micro_batch, err);
+        return eth_hpp_compute_forward(context, at->micro_batch, span, err);
     case ETH_HPP_BACKWARD:
-        return run_backward(context, at->micro_batch, err);
+        return eth_hpp_compute_backward(context, at->micro_batch, span, err);
     case ETH_HPP_SYNC_BLOCK:
         return ETH_HPP_OK; /* started by the last backward */
     case ETH_HPP_REDUCE_LOSS:
         return eth_hpp_sync_loss(context, i, err);
     case ETH_HPP_REDUCE_NORM:
-        return run_norm(context, i, metrics, err);
+        return run_norm(context, i, err);
     case ETH_HPP_OPTIMIZER_STEP:
-        return run_update(context, optimizer, metrics, err);
+        return run_update(context, optimizer, span, metrics, err);
     case ETH_HPP_GATHER_BLOCK:
         return eth_hpp_sync_gather(context, i, err);
     }
@@ -268,7 +126,38 @@ static void begin(struct eth_hpp_context *context)
     kernels->ops->zero(kernels->state, executor->loss, 2 * sizeof(double));
     executor->last_backward = false;
     executor->syncs_started = 0;
-    executor->busy_s = 0;
+}
+
+/* The instruction of this kind that was issued last. */
+static const struct eth_hpp_device_span *last_span(const struct eth_hpp_executor *executor,
+                                                   enum eth_hpp_opcode opcode)
+{
+    int i = executor->program.count - 1;
+    while (executor->program.instructions[i].opcode != opcode)
+        i--;
+    return &executor->spans[i];
+}
+
+/* Waits for all that is under way, and measures it. */
+static enum eth_hpp_status end(struct eth_hpp_context *context, struct eth_hpp_metrics *metrics,
+                               struct eth_hpp_error *err)
+{
+    struct eth_hpp_executor *executor = &context->executor;
+    const struct eth_hpp_kernels *kernels = context->kernels;
+    const struct eth_hpp_device_span *update = last_span(executor, ETH_HPP_OPTIMIZER_STEP);
+    const struct eth_hpp_device_span *backward = last_span(executor, ETH_HPP_BACKWARD);
+    enum eth_hpp_status status = eth_hpp_device_await(context, update->to, err);
+    const double updated = eth_hpp_clock_now();
+    for (int i = 0; status == ETH_HPP_OK && i < executor->program.count; i++)
+        status = eth_hpp_executor_wait(context, i, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    metrics->sync_exposed_s =
+        kernels->ops->event_seconds(kernels->state, backward->to, executor->summed);
+    if (context->plan.sharded_optimizer)
+        metrics->sync_exposed_s += eth_hpp_clock_now() - updated;
+    metrics->optimizer_s = kernels->ops->event_seconds(kernels->state, update->from, update->to);
+    return eth_hpp_replicas_compare(context, err);
 }
 
 enum eth_hpp_status eth_hpp_executor_run(struct eth_hpp_context *context,
@@ -282,13 +171,8 @@ enum eth_hpp_status eth_hpp_executor_run(struct eth_hpp_context *context,
     begin(context);
     for (int i = 0; status == ETH_HPP_OK && i < executor->program.count; i++)
         status = run_instruction(context, i, optimizer, &measured, err);
-    const double updated = eth_hpp_clock_now();
-    for (int i = 0; status == ETH_HPP_OK && i < executor->program.count; i++)
-        status = eth_hpp_executor_wait(context, i, err);
-    if (context->plan.sharded_optimizer)
-        measured.sync_exposed_s += eth_hpp_clock_now() - updated;
     if (status == ETH_HPP_OK)
-        status = eth_hpp_replicas_compare(context, err);
+        status = end(context, &measured, err);
     if (status != ETH_HPP_OK)
         return status;
     measured.loss = executor->totals[0] / executor->totals[1];

@@ -43,6 +43,29 @@ static int64_t first_sample_of(const struct eth_hpp_context *context)
     return sample;
 }
 
+/* Of a slot of micro-batches in flight. */
+static enum eth_hpp_status open_loadings(struct eth_hpp_context *context, struct eth_hpp_error *err)
+{
+    const struct eth_hpp_assignment *a = &context->assignment;
+    struct eth_hpp_executor *executor = &context->executor;
+    const struct eth_hpp_kernels *kernels = context->kernels;
+    const size_t numbers = 2 * (size_t)a->samples * (size_t)a->sequence_length;
+    enum eth_hpp_status status = ETH_HPP_OK;
+    executor->loadings = calloc((size_t)a->in_flight, sizeof(*executor->loadings));
+    if (executor->loadings == NULL)
+        return eth_hpp_error_memory(err, "samples");
+    for (int slot = 0; status == ETH_HPP_OK && slot < a->in_flight; slot++) {
+        struct eth_hpp_loading *loading = &executor->loadings[slot];
+        void *memory = NULL;
+        status =
+            kernels->ops->allocate_host(kernels->state, sizeof(int32_t) * numbers, &memory, err);
+        loading->host = memory;
+        if (status == ETH_HPP_OK)
+            status = kernels->ops->event_create(kernels->state, &loading->loaded, err);
+    }
+    return status;
+}
+
 /* Tokens where the first layer is, targets where the last is. */
 static enum eth_hpp_status open_samples(struct eth_hpp_context *context, struct eth_hpp_error *err)
 {
@@ -53,10 +76,9 @@ static enum eth_hpp_status open_samples(struct eth_hpp_context *context, struct 
     enum eth_hpp_status status = ETH_HPP_OK;
     void *memory;
     executor->first_sample = first_sample_of(context);
-    executor->host_samples = malloc(2 * sample_bytes);
-    if (executor->host_samples == NULL)
-        return eth_hpp_error_memory(err, "a sample");
-    if (a->first_layer == 0) {
+    if (a->first_layer == 0 || a->end_layer == a->layers)
+        status = open_loadings(context, err);
+    if (status == ETH_HPP_OK && a->first_layer == 0) {
         status = eth_hpp_arena_allocate(&context->arena, bytes, "tokens", &memory, err);
         if (status == ETH_HPP_OK)
             executor->tokens = memory;
@@ -72,6 +94,30 @@ static enum eth_hpp_status open_samples(struct eth_hpp_context *context, struct 
     if (status == ETH_HPP_OK) {
         executor->loss = memory;
         executor->norm = executor->loss + 2;
+    }
+    return status;
+}
+
+static bool computes(enum eth_hpp_opcode opcode)
+{
+    return opcode == ETH_HPP_FORWARD || opcode == ETH_HPP_BACKWARD ||
+           opcode == ETH_HPP_OPTIMIZER_STEP;
+}
+
+static enum eth_hpp_status open_events(struct eth_hpp_context *context, struct eth_hpp_error *err)
+{
+    struct eth_hpp_executor *executor = &context->executor;
+    const struct eth_hpp_kernels *kernels = context->kernels;
+    enum eth_hpp_status status = kernels->ops->event_create(kernels->state, &executor->summed, err);
+    if (status == ETH_HPP_OK)
+        status = kernels->ops->event_create(kernels->state, &executor->reading, err);
+    for (int i = 0; status == ETH_HPP_OK && i < executor->program.count; i++) {
+        struct eth_hpp_device_span *span = &executor->spans[i];
+        if (!computes(executor->program.instructions[i].opcode))
+            continue;
+        status = kernels->ops->event_create(kernels->state, &span->from, err);
+        if (status == ETH_HPP_OK)
+            status = kernels->ops->event_create(kernels->state, &span->to, err);
     }
     return status;
 }
@@ -111,10 +157,13 @@ enum eth_hpp_status eth_hpp_executor_open(struct eth_hpp_context *context, size_
         return status;
     size_t count = (size_t)executor->program.count;
     executor->requests = calloc(count + 1, sizeof(struct eth_hpp_request *));
+    executor->spans = calloc(count + 1, sizeof(*executor->spans));
     executor->next = malloc(sizeof(int) * (count + 1));
-    if (executor->requests == NULL || executor->next == NULL)
+    if (executor->requests == NULL || executor->spans == NULL || executor->next == NULL)
         return eth_hpp_error_memory(err, "the instruction list");
-    status = eth_hpp_handovers_open(context, input_bytes, output_bytes, err);
+    status = open_events(context, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_handovers_open(context, input_bytes, output_bytes, err);
     if (status == ETH_HPP_OK)
         status = open_samples(context, err);
     if (status == ETH_HPP_OK)
@@ -122,13 +171,34 @@ enum eth_hpp_status eth_hpp_executor_open(struct eth_hpp_context *context, size_
     return status;
 }
 
-void eth_hpp_executor_free(struct eth_hpp_executor *executor)
+static void free_events(struct eth_hpp_context *context)
 {
+    struct eth_hpp_executor *executor = &context->executor;
+    const struct eth_hpp_kernels *kernels = context->kernels;
+    for (int i = 0; executor->spans != NULL && i < executor->program.count; i++) {
+        kernels->ops->event_destroy(kernels->state, executor->spans[i].from);
+        kernels->ops->event_destroy(kernels->state, executor->spans[i].to);
+    }
+    for (int slot = 0; executor->loadings != NULL && slot < context->assignment.in_flight; slot++) {
+        kernels->ops->release_host(kernels->state, executor->loadings[slot].host);
+        kernels->ops->event_destroy(kernels->state, executor->loadings[slot].loaded);
+    }
+    if (executor->spans == NULL)
+        return;
+    kernels->ops->event_destroy(kernels->state, executor->summed);
+    kernels->ops->event_destroy(kernels->state, executor->reading);
+}
+
+void eth_hpp_executor_free(struct eth_hpp_context *context)
+{
+    struct eth_hpp_executor *executor = &context->executor;
+    free_events(context);
     for (int kind = 0; kind < ETH_HPP_HANDOVERS; kind++)
         free(executor->handovers[kind].first);
     eth_hpp_program_free(&executor->program);
     free(executor->requests);
+    free(executor->spans);
     free(executor->next);
-    free(executor->host_samples);
+    free(executor->loadings);
     free(executor->forward_s);
 }

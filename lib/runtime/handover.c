@@ -118,7 +118,7 @@ enum eth_hpp_status eth_hpp_handover_start(struct eth_hpp_context *context, int 
     return eth_hpp_comm_send(context->comm, data, size, at->peer, tag, &executor->requests[i], err);
 }
 
-enum eth_hpp_status eth_hpp_handover_wait(struct eth_hpp_context *context,
+enum eth_hpp_status eth_hpp_handover_join(struct eth_hpp_context *context,
                                           enum eth_hpp_handover kind, int micro_batch,
                                           struct eth_hpp_error *err)
 {
@@ -128,6 +128,6 @@ enum eth_hpp_status eth_hpp_handover_wait(struct eth_hpp_context *context,
         return ETH_HPP_OK;
     for (int i = executor->handovers[kind].first[micro_batch]; status == ETH_HPP_OK && i >= 0;
          i = executor->next[i])
-        status = eth_hpp_executor_wait(context, i, err);
+        status = eth_hpp_executor_join(context, i, err);
     return status;
 }

@@ -74,7 +74,7 @@ void eth_hpp_finalize(struct eth_hpp_context *context)
     report_lateness(context);
     eth_hpp_checkpoint_free(context);
     eth_hpp_comm_close(context->comm); /* before the rest: until then it may write into the rest */
-    eth_hpp_executor_free(&context->executor);
+    eth_hpp_executor_free(context);
     eth_hpp_parameters_free(context);
     eth_hpp_arena_free(&context->arena);
     eth_hpp_kernels_destroy(context->kernels);

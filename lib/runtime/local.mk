@@ -7,8 +7,10 @@ libruntime_la_SOURCES = \
 	lib/runtime/checkpoint_folder.c lib/runtime/checkpoint_folder.h \
 	lib/runtime/checkpoint_load.c \
 	lib/runtime/checkpoint_write.c lib/runtime/checkpoint_write.h \
+	lib/runtime/compute.c \
 	lib/runtime/context.c lib/runtime/context.h \
 	lib/runtime/data.c lib/runtime/data.h \
+	lib/runtime/device.c \
 	lib/runtime/emulation.c lib/runtime/emulation.h \
 	lib/runtime/executor.c \
 	lib/runtime/executor_open.c \

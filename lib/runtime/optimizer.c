@@ -50,5 +50,5 @@ enum eth_hpp_status eth_hpp_optimizer_update(struct eth_hpp_context *context,
                             parameters->second_moments + part.moments);
     }
     *norm = mean_norm;
-    return kernels->ops->synchronize(kernels->state, err);
+    return ETH_HPP_OK;
 }

@@ -21,8 +21,7 @@ static enum eth_hpp_status checksum(struct eth_hpp_context *context,
     kernels->ops->zero(kernels->state, device, sizeof(*device));
     kernels->ops->checksum(kernels->state, block->count,
                            context->parameters.weights + block->offset, device);
-    enum eth_hpp_status status =
-        kernels->ops->to_host(kernels->state, &bits, device, sizeof(bits), err);
+    enum eth_hpp_status status = eth_hpp_device_read(context, &bits, device, sizeof(bits), err);
     if (status == ETH_HPP_OK)
         *sum = (struct halves){.high = (double)(bits >> 32), .low = (double)(bits & UINT32_MAX)};
     return status;

@@ -5,14 +5,10 @@
 static enum eth_hpp_status start_sum(struct eth_hpp_context *context, int i, float *data,
                                      enum eth_hpp_sum_half halves, struct eth_hpp_error *err)
 {
-    struct eth_hpp_kernels *kernels = context->kernels;
     const struct eth_hpp_owned_block *block =
         &context->parameters.blocks[context->executor.program.instructions[i].block];
     if (block->count == 0)
         return ETH_HPP_OK;
-    enum eth_hpp_status status = kernels->ops->synchronize(kernels->state, err);
-    if (status != ETH_HPP_OK)
-        return status;
     return eth_hpp_comm_group_sum(block->group, data + block->offset, block->count, halves,
                                   &context->executor.requests[i], err);
 }
@@ -49,25 +45,41 @@ enum eth_hpp_status eth_hpp_sync_wait(struct eth_hpp_context *context, struct et
 {
     const struct eth_hpp_program *program = &context->executor.program;
     enum eth_hpp_status status = ETH_HPP_OK;
-    for (int i = 0; status == ETH_HPP_OK && i < program->count; i++)
-        if (program->instructions[i].opcode == ETH_HPP_SYNC_BLOCK ||
-            program->instructions[i].opcode == ETH_HPP_REDUCE_LOSS)
+    for (int i = 0; status == ETH_HPP_OK && i < program->count; i++) {
+        if (program->instructions[i].opcode == ETH_HPP_SYNC_BLOCK)
+            status = eth_hpp_executor_join(context, i, err);
+        else if (program->instructions[i].opcode == ETH_HPP_REDUCE_LOSS)
             status = eth_hpp_executor_wait(context, i, err);
+    }
     return status;
 }
 
 enum eth_hpp_status eth_hpp_sync_loss(struct eth_hpp_context *context, int i,
                                       struct eth_hpp_error *err)
 {
-    struct eth_hpp_kernels *kernels = context->kernels;
     double *totals = context->executor.totals;
-    enum eth_hpp_status status = kernels->ops->to_host(
-        kernels->state, totals, context->executor.loss, 2 * sizeof(*totals), err);
+    enum eth_hpp_status status =
+        eth_hpp_device_read(context, totals, context->executor.loss, 2 * sizeof(*totals), err);
     if (status != ETH_HPP_OK)
         return status;
     totals[2] = context->stop_asked;
     return eth_hpp_comm_group_reduce(context->active, totals, 3, ETH_HPP_REDUCE_SUM,
                                      &context->executor.requests[i], err);
+}
+
+/* Of forwards and backwards. */
+static double busy_s(const struct eth_hpp_context *context)
+{
+    const struct eth_hpp_executor *executor = &context->executor;
+    const struct eth_hpp_kernels *kernels = context->kernels;
+    double seconds = 0;
+    for (int i = 0; i < executor->program.count; i++) {
+        const enum eth_hpp_opcode opcode = executor->program.instructions[i].opcode;
+        if (opcode == ETH_HPP_FORWARD || opcode == ETH_HPP_BACKWARD)
+            seconds += kernels->ops->event_seconds(kernels->state, executor->spans[i].from,
+                                                   executor->spans[i].to);
+    }
+    return seconds;
 }
 
 /* Each owner adds its share of a block: every element counts once. */
@@ -84,12 +96,14 @@ enum eth_hpp_status eth_hpp_sync_norm(struct eth_hpp_context *context, int i,
                                          context->parameters.gradients + block->share,
                                          executor->norm);
     }
-    enum eth_hpp_status status = kernels->ops->to_host(kernels->state, executor->squares_and_busy,
-                                                       executor->norm, sizeof(double), err);
-    executor->squares_and_busy[1] = executor->busy_s; /* all backwards are done */
-    if (status == ETH_HPP_OK)
-        status = eth_hpp_comm_group_reduce(context->active, executor->squares_and_busy, 2,
-                                           ETH_HPP_REDUCE_SUM, &executor->requests[i], err);
+    enum eth_hpp_status status = eth_hpp_device_read(context, executor->squares_and_busy,
+                                                     executor->norm, sizeof(double), err);
+    if (status != ETH_HPP_OK)
+        return status;
+    executor->busy_s = busy_s(context); /* all backwards are done */
+    executor->squares_and_busy[1] = executor->busy_s;
+    status = eth_hpp_comm_group_reduce(context->active, executor->squares_and_busy, 2,
+                                       ETH_HPP_REDUCE_SUM, &executor->requests[i], err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_executor_wait(context, i, err);
     return status;

@@ -112,7 +112,7 @@ static size_t held(const struct eth_hpp_plan *plan, const struct eth_hpp_model *
     const size_t bytes = context.arena.bytes;
     eth_hpp_transformer_destroy(transformer);
     eth_hpp_comm_close(context.comm);
-    eth_hpp_executor_free(&context.executor);
+    eth_hpp_executor_free(&context);
     eth_hpp_parameters_free(&context);
     eth_hpp_arena_free(&context.arena);
     return bytes;

@@ -1,5 +1,5 @@
-/* When the sums of blocks start: a rank of two unlike pipelines, on a transport that only counts.
- */
+/* What a rank of two unlike pipelines does when: on a transport that only counts, and on a device
+ * that may hang. */
 #include "tests/unit/plan_fixtures.h"
 
 #include "runtime/context.h"
@@ -88,7 +88,49 @@ static enum eth_hpp_status sample(void *user, int64_t number, int32_t *tokens, i
     return ETH_HPP_OK;
 }
 
-static void run_step(const struct eth_hpp_plan *plan)
+/* ---- a device that hangs ---- */
+
+/* The CPU's kernels on a device that gets to `never` no more, nor to what was recorded after it. */
+static struct {
+    struct eth_hpp_kernels_ops ops;
+    const struct eth_hpp_kernels_ops *healthy;
+    struct eth_hpp_event *never;
+    bool hangs;
+} hanging;
+
+static void record_and_hang(void *state, struct eth_hpp_event *event, enum eth_hpp_stream stream)
+{
+    hanging.healthy->event_record(state, event, stream);
+    hanging.hangs = hanging.hangs || event == hanging.never;
+}
+
+static enum eth_hpp_status test_if_before(void *state, struct eth_hpp_event *event, bool *done,
+                                          struct eth_hpp_error *err)
+{
+    (void)err;
+    *done = !hanging.hangs || hanging.healthy->event_seconds(state, event, hanging.never) > 0;
+    return ETH_HPP_OK;
+}
+
+static void hang_in(struct eth_hpp_context *context, enum eth_hpp_opcode opcode, int micro_batch)
+{
+    const struct eth_hpp_executor *executor = &context->executor;
+    hanging.healthy = context->kernels->ops;
+    hanging.ops = *hanging.healthy;
+    hanging.ops.event_record = record_and_hang;
+    hanging.ops.event_test = test_if_before;
+    hanging.hangs = false;
+    context->kernels->ops = &hanging.ops;
+    for (int i = 0; i < executor->program.count; i++)
+        if (executor->program.instructions[i].opcode == opcode &&
+            executor->program.instructions[i].micro_batch == micro_batch)
+            hanging.never = executor->spans[i].to;
+}
+
+enum { NEVER = -2 }; /* where a device hangs that does not */
+
+static enum eth_hpp_status run_step(const struct eth_hpp_plan *plan, enum eth_hpp_opcode hanging_in,
+                                    int micro_batch, struct eth_hpp_error *outcome)
 {
     static const int ranks[] = {0, 1, 2};
     const struct eth_hpp_stage_ops ops = {
@@ -96,7 +138,7 @@ static void run_step(const struct eth_hpp_plan *plan)
     const struct eth_hpp_optimizer_options optimizer = {.beta1 = 0.9, .beta2 = 0.9, .epsilon = 1};
     struct eth_hpp_tensor tensors[LAYERS + 1];
     struct eth_hpp_error err = {0};
-    struct eth_hpp_context context = {.plan = *plan, .job = {.size = 6}, .timeout_s = 1};
+    struct eth_hpp_context context = {.plan = *plan, .job = {.size = 6}, .timeout_s = 0.05};
     static const char *const names[LAYERS] = {"0", "1", "2", "3", "4", "5"};
     for (int layer = 0; layer < LAYERS; layer++)
         tensors[layer] = (struct eth_hpp_tensor){.name = names[layer], .layer = layer, .count = 16};
@@ -108,20 +150,27 @@ static void run_step(const struct eth_hpp_plan *plan)
     context.arena.kernels = context.kernels;
     eth_hpp_context_fill_assignment(&context);
     must(eth_hpp_register(&context, tensors, LAYERS + 1, 0, 0, &ops, &context, &err), &err);
-    must(eth_hpp_executor_run(&context, &optimizer, NULL, &err), &err);
+    const struct eth_hpp_kernels_ops *healthy = context.kernels->ops;
+    if (micro_batch != NEVER)
+        hang_in(&context, hanging_in, micro_batch);
+    enum eth_hpp_status status = eth_hpp_executor_run(&context, &optimizer, NULL, outcome);
+    context.kernels->ops = healthy;
     eth_hpp_comm_close(context.comm);
-    eth_hpp_executor_free(&context.executor);
+    eth_hpp_executor_free(&context);
     eth_hpp_parameters_free(&context);
     eth_hpp_arena_free(&context.arena);
     eth_hpp_kernels_destroy(context.kernels);
+    return status;
 }
 
 static void a_blocks_sum_starts_when_the_last_backward_has_passed_its_layers(void **state)
 {
     (void)state;
     struct fixture f;
+    struct eth_hpp_error err = {0};
     fixture_open(&f, CLUSTER, PROFILE, plan_text);
-    run_step(&f.plan);
+    transport = (struct transport){0};
+    must(run_step(&f.plan, ETH_HPP_FORWARD, NEVER, &err), &err);
     for (int layer = 0; layer < LAYERS; layer++) {
         assert_int_equal(started[0][layer], 0); /* more gradients are to come */
         /* Layers 2 to 5; then layers 0 and 1, and the tensor that the first layer shares. */
@@ -132,9 +181,34 @@ static void a_blocks_sum_starts_when_the_last_backward_has_passed_its_layers(voi
     fixture_close(&f);
 }
 
+static void a_device_that_hangs_is_named_with_the_instruction(void **state)
+{
+    (void)state;
+    struct fixture f;
+    static const struct {
+        enum eth_hpp_opcode opcode;
+        int micro_batch;
+        const char *text;
+    } cases[] = {
+        {ETH_HPP_FORWARD, 1, "step 0, micro-batch 1 of pipeline 0, forward: the device"},
+        {ETH_HPP_BACKWARD, 0, "step 0, micro-batch 0 of pipeline 0, backward: the device"},
+        {ETH_HPP_OPTIMIZER_STEP, -1, "step 0, optimizer-step: the device"},
+    };
+    fixture_open(&f, CLUSTER, PROFILE, plan_text);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct eth_hpp_error err = {0};
+        assert_int_equal(run_step(&f.plan, cases[i].opcode, cases[i].micro_batch, &err),
+                         ETH_HPP_ERR_TIMEOUT);
+        if (strncmp(err.text, cases[i].text, strlen(cases[i].text)) != 0)
+            fail_msg("%s", err.text);
+    }
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_blocks_sum_starts_when_the_last_backward_has_passed_its_layers)};
+        cmocka_unit_test(a_blocks_sum_starts_when_the_last_backward_has_passed_its_layers),
+        cmocka_unit_test(a_device_that_hangs_is_named_with_the_instruction)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
