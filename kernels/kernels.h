@@ -46,10 +46,22 @@ struct eth_hpp_dropout {
 };
 
 /* Causal self-attention. A row of `qkv` is the queries of all heads, then the keys, then the
- * values: 3 x heads x head_size values. */
+ * values: (heads + 2 x key_value_heads) x head_size values. heads / key_value_heads heads, one
+ * after the other, share a head of keys and values (arXiv:2305.13245); it divides without a rest,
+ * and there are as many of both in plain attention. */
 struct eth_hpp_attention {
-    size_t samples, sequence, heads, head_size;
+    size_t samples, sequence, heads, key_value_heads, head_size;
     const struct eth_hpp_dropout *dropout; /* of the probabilities; NULL: none */
+};
+
+/* Rotary position embedding (arXiv:2104.09864) of the first `heads` heads of rows of `stride`
+ * values: of the queries and keys of a row of qkv. As Hugging Face's models have it, element i of a
+ * head's first half makes a pair with element i of its second half; the pair is turned by the angle
+ * position x theta^(-2 i / head_size), where the position is row % sequence. */
+struct eth_hpp_rotary {
+    size_t rows, sequence, heads, head_size, stride; /* head_size is even */
+    double theta;
+    bool back; /* by the angles' negatives: gradients in backward */
 };
 
 /* AdamW (Loshchilov and Hutter, arXiv:1711.05101), with the learning rate of this step. */
@@ -120,12 +132,13 @@ struct eth_hpp_kernels_ops {
 
     /* ---- embedding ---- */
 
-    /* OVERWRITES output[rows][width] with token_table[tokens[r]] + position_table[r % sequence].
-     * Tokens are valid rows of the table: whoever brings the data checks that. */
+    /* OVERWRITES output[rows][width] with token_table[tokens[r]] + position_table[r % sequence]; a
+     * NULL position_table adds nothing. Tokens are valid rows of the table: whoever brings the data
+     * checks that. */
     void (*embedding_forward)(void *state, size_t rows, size_t sequence, size_t width,
                               const int32_t *tokens, const void *token_table,
                               const void *position_table, void *output);
-    /* ADDS TO both gradients (sums). */
+    /* ADDS TO both gradients (sums; position_gradient may be NULL). */
     void (*embedding_backward)(void *state, size_t rows, size_t sequence, size_t width,
                                const int32_t *tokens, const void *output_gradient,
                                void *token_gradient, void *position_gradient);
@@ -133,7 +146,8 @@ struct eth_hpp_kernels_ops {
     /* ---- layer normalisation (arXiv:1607.06450) ---- */
 
     /* OVERWRITES output, and mean[rows] and rstd[rows] (sums): the row's mean and
-     * 1 / sqrt(variance + epsilon). */
+     * 1 / sqrt(variance + epsilon). Without mean, bias and bias_gradient (NULL) it is RMSNorm
+     * (arXiv:1910.07467): the mean counts as 0, for the variance and for the gradients too. */
     void (*layernorm_forward)(void *state, size_t rows, size_t width, double epsilon,
                               const void *input, const void *weight, const void *bias, void *output,
                               void *mean, void *rstd);
@@ -177,6 +191,14 @@ struct eth_hpp_kernels_ops {
     void (*gelu_forward)(void *state, size_t count, const void *input, void *output);
     /* In place: turns the gradient of gelu's output into that of its input. */
     void (*gelu_backward)(void *state, size_t count, const void *input, void *gradient);
+    /* OVERWRITES output[rows][width] with silu(gate) x up (SwiGLU, arXiv:2002.05202), where a row
+     * of input is `width` gates, then as many ups, and silu(x) = x / (1 + exp(-x)). */
+    void (*swiglu_forward)(void *state, size_t rows, size_t width, const void *input, void *output);
+    /* In place: turns swiglu's input into its gradient. */
+    void (*swiglu_backward)(void *state, size_t rows, size_t width, const void *output_gradient,
+                            void *input);
+    /* In place. */
+    void (*rotary)(void *state, const struct eth_hpp_rotary *shape, void *values);
     /* In place: drops some of the `count` values of each sample and scales the others: of values in
      * forward, of their gradients in backward. */
     void (*dropout)(void *state, const struct eth_hpp_dropout *dropout, size_t samples,

@@ -24,8 +24,10 @@ cpu_kernels = \
 	kernels/cpu/linear.c \
 	kernels/cpu/memory.c \
 	kernels/cpu/optimizer.c \
+	kernels/cpu/rotary.c \
 	kernels/cpu/softmax.h \
-	kernels/cpu/streams.c
+	kernels/cpu/streams.c \
+	kernels/cpu/swiglu.c
 libkernels_la_SOURCES += $(cpu_kernels) \
 	kernels/cpu/thread_count.c kernels/cpu/threads.c kernels/cpu/threads.h
 libkernels_la_CFLAGS += $(ONEDNN_CFLAGS)

@@ -88,6 +88,7 @@ static struct eth_hpp_attention attention_of(const struct eth_hpp_transformer_la
     return (struct eth_hpp_attention){.samples = run->samples,
                                       .sequence = run->shape.sequence,
                                       .heads = run->shape.heads,
+                                      .key_value_heads = run->shape.heads,
                                       .head_size = run->shape.hidden / run->shape.heads,
                                       .dropout = dropout->rate > 0 ? dropout : NULL};
 }

@@ -23,11 +23,11 @@ struct tile {
 
 static struct head head_of(const struct eth_hpp_attention *shape)
 {
-    const size_t width = shape->heads * shape->head_size;
     return (struct head){.sequence = shape->sequence,
                          .size = shape->head_size,
-                         .qkv_stride = 3 * width,
-                         .output_stride = width,
+                         .qkv_stride =
+                             (shape->heads + 2 * shape->key_value_heads) * shape->head_size,
+                         .output_stride = shape->heads * shape->head_size,
                          .scale = (real)(1 / sqrt((double)shape->head_size)),
                          .dropout = shape->dropout};
 }
@@ -186,10 +186,10 @@ static void forward_head(const struct head *head, const real *query, const real 
     }
 }
 
-/* What an operation was called with. A loop's element is one head of one sample. */
+/* What an operation was called with. */
 struct attention {
     struct head head;
-    size_t heads, width;
+    size_t heads, key_value_heads;
     const real *qkv;
     real *output, *log_sum;             /* forward */
     const real *output_gradient, *made; /* backward; made: forward's output */
@@ -197,16 +197,13 @@ struct attention {
     real *qkv_gradient, *scratch;
 };
 
-static size_t in_qkv(const struct attention *at, size_t i)
+static struct attention attention_of(const struct eth_hpp_attention *shape)
 {
-    return i / at->heads * at->head.sequence * 3 * at->width + i % at->heads * at->head.size;
+    return (struct attention){
+        .head = head_of(shape), .heads = shape->heads, .key_value_heads = shape->key_value_heads};
 }
 
-static size_t in_output(const struct attention *at, size_t i)
-{
-    return i / at->heads * at->head.sequence * at->width + i % at->heads * at->head.size;
-}
-
+/* Head i, counted over all samples. */
 static struct head head_at(const struct attention *at, size_t i)
 {
     struct head head = at->head;
@@ -215,26 +212,52 @@ static struct head head_at(const struct attention *at, size_t i)
     return head;
 }
 
+/* How many heads share one of keys and values. */
+static size_t group_of(const struct attention *at)
+{
+    return at->heads / at->key_value_heads;
+}
+
+/* Where a head's queries, keys and values begin in qkv, and its rows in the output. */
+static size_t queries_of(const struct head *head)
+{
+    return head->sample * head->sequence * head->qkv_stride + head->number * head->size;
+}
+
+static size_t keys_of(const struct attention *at, const struct head *head)
+{
+    return head->sample * head->sequence * head->qkv_stride +
+           (at->heads + head->number / group_of(at)) * head->size;
+}
+
+static size_t values_of(const struct attention *at, const struct head *head)
+{
+    return keys_of(at, head) + at->key_value_heads * head->size;
+}
+
+static size_t output_of(const struct head *head)
+{
+    return head->sample * head->sequence * head->output_stride + head->number * head->size;
+}
+
 static void forward_heads(const void *work, size_t first, size_t end)
 {
     const struct attention *at = work;
     for (size_t i = first; i < end; i++) {
-        const real *query = at->qkv + in_qkv(at, i);
         const struct head head = head_at(at, i);
-        forward_head(&head, query, query + at->width, query + 2 * at->width,
-                     at->output + in_output(at, i), at->log_sum + i * at->head.sequence);
+        forward_head(&head, at->qkv + queries_of(&head), at->qkv + keys_of(at, &head),
+                     at->qkv + values_of(at, &head), at->output + output_of(&head),
+                     at->log_sum + i * head.sequence);
     }
 }
 
 static void attention_forward(void *state, const struct eth_hpp_attention *shape, const void *qkv,
                               void *output, void *log_sum)
 {
-    const struct attention at = {.head = head_of(shape),
-                                 .heads = shape->heads,
-                                 .width = shape->heads * shape->head_size,
-                                 .qkv = qkv,
-                                 .output = output,
-                                 .log_sum = log_sum};
+    struct attention at = attention_of(shape);
+    at.qkv = qkv;
+    at.output = output;
+    at.log_sum = log_sum;
     eth_hpp_cpu_threads_run(state, shape->samples * shape->heads, 1, forward_heads, &at);
 }
 
@@ -242,6 +265,7 @@ static void attention_forward(void *state, const struct eth_hpp_attention *shape
 struct head_gradients {
     const real *query, *key, *value, *output, *output_gradient, *log_sum;
     real *query_gradient, *key_gradient, *value_gradient;
+    bool adds;     /* to the gradients of keys and values: another head has written them */
     real *row_sum; /* [sequence] sum of output x its gradient, a query's mean of dP weighted by P */
 };
 
@@ -255,7 +279,7 @@ static void backward_tile(const struct head *head, const struct tile *tile,
     const size_t stride = head->qkv_stride;
     const size_t queries = tile->first_query * stride, keys = tile->first_key * stride;
     const real *dout = at->output_gradient + tile->first_query * head->output_stride;
-    const real seen = tile->first_key != tile->first_query;
+    const real seen = at->adds || tile->first_key != tile->first_query;
 
     multiply_rows(head, tile, head->scale, at->query + queries, head->qkv_stride, at->key + keys,
                   head->qkv_stride, scores);
@@ -295,25 +319,26 @@ static void backward_head(const struct head *head, const struct head_gradients *
         }
 }
 
-static void backward_heads(const void *work, size_t first, size_t end)
+/* A loop's element are the heads that share one of keys and values. */
+static void backward_groups(const void *work, size_t first, size_t end)
 {
     const struct attention *at = work;
-    for (size_t i = first; i < end; i++) {
-        const real *query = at->qkv + in_qkv(at, i);
-        real *gradient = at->qkv_gradient + in_qkv(at, i);
-        const struct head_gradients gradients = {
-            .query = query,
-            .key = query + at->width,
-            .value = query + 2 * at->width,
-            .output = at->made + in_output(at, i),
-            .output_gradient = at->output_gradient + in_output(at, i),
-            .log_sum = at->made_log_sum + i * at->head.sequence,
-            .query_gradient = gradient,
-            .key_gradient = gradient + at->width,
-            .value_gradient = gradient + 2 * at->width,
-            .row_sum = at->scratch + i * at->head.sequence,
-        };
+    const size_t group = group_of(at);
+    for (size_t i = first * group; i < end * group; i++) {
         const struct head head = head_at(at, i);
+        const struct head_gradients gradients = {
+            .query = at->qkv + queries_of(&head),
+            .key = at->qkv + keys_of(at, &head),
+            .value = at->qkv + values_of(at, &head),
+            .output = at->made + output_of(&head),
+            .output_gradient = at->output_gradient + output_of(&head),
+            .log_sum = at->made_log_sum + i * head.sequence,
+            .query_gradient = at->qkv_gradient + queries_of(&head),
+            .key_gradient = at->qkv_gradient + keys_of(at, &head),
+            .value_gradient = at->qkv_gradient + values_of(at, &head),
+            .adds = i % group != 0,
+            .row_sum = at->scratch + i * head.sequence,
+        };
         backward_head(&head, &gradients);
     }
 }
@@ -322,16 +347,15 @@ static void attention_backward(void *state, const struct eth_hpp_attention *shap
                                const void *output_gradient, const void *qkv, const void *output,
                                const void *log_sum, void *qkv_gradient, void *scratch)
 {
-    const struct attention at = {.head = head_of(shape),
-                                 .heads = shape->heads,
-                                 .width = shape->heads * shape->head_size,
-                                 .qkv = qkv,
-                                 .output_gradient = output_gradient,
-                                 .made = output,
-                                 .made_log_sum = log_sum,
-                                 .qkv_gradient = qkv_gradient,
-                                 .scratch = scratch};
-    eth_hpp_cpu_threads_run(state, shape->samples * shape->heads, 1, backward_heads, &at);
+    struct attention at = attention_of(shape);
+    at.qkv = qkv;
+    at.output_gradient = output_gradient;
+    at.made = output;
+    at.made_log_sum = log_sum;
+    at.qkv_gradient = qkv_gradient;
+    at.scratch = scratch;
+    eth_hpp_cpu_threads_run(state, shape->samples * shape->key_value_heads, 1, backward_groups,
+                            &at);
 }
 
 void ETH_HPP_CPU(attention_provide)(struct eth_hpp_kernels_ops *ops)

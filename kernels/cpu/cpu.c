@@ -35,6 +35,8 @@ enum eth_hpp_status ETH_HPP_CPU(create)(struct eth_hpp_kernels **kernels, struct
     ETH_HPP_CPU(attention_provide)(&ops);
     ETH_HPP_CPU(dropout_provide)(&ops);
     ETH_HPP_CPU(elementwise_provide)(&ops);
+    ETH_HPP_CPU(swiglu_provide)(&ops);
+    ETH_HPP_CPU(rotary_provide)(&ops);
     ETH_HPP_CPU(cross_entropy_provide)(&ops);
     ETH_HPP_CPU(optimizer_provide)(&ops);
     ETH_HPP_CPU(initialise_provide)(&ops);

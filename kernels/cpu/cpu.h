@@ -49,6 +49,8 @@ void ETH_HPP_CPU(linear_provide)(struct eth_hpp_kernels_ops *ops);
 void ETH_HPP_CPU(attention_provide)(struct eth_hpp_kernels_ops *ops);
 void ETH_HPP_CPU(dropout_provide)(struct eth_hpp_kernels_ops *ops);
 void ETH_HPP_CPU(elementwise_provide)(struct eth_hpp_kernels_ops *ops);
+void ETH_HPP_CPU(swiglu_provide)(struct eth_hpp_kernels_ops *ops);
+void ETH_HPP_CPU(rotary_provide)(struct eth_hpp_kernels_ops *ops);
 void ETH_HPP_CPU(cross_entropy_provide)(struct eth_hpp_kernels_ops *ops);
 void ETH_HPP_CPU(optimizer_provide)(struct eth_hpp_kernels_ops *ops);
 void ETH_HPP_CPU(initialise_provide)(struct eth_hpp_kernels_ops *ops);

@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "kernels/cpu/cpu.h"
 
 struct embedding {
@@ -7,16 +9,22 @@ struct embedding {
     real *output, *token_gradient, *position_gradient;
 };
 
+static void add_row(size_t width, const real *addend, real *row)
+{
+    for (size_t i = 0; i < width; i++)
+        row[i] += addend[i];
+}
+
 static void forward_rows(const void *work, size_t first, size_t end)
 {
     const struct embedding *at = work;
     const size_t width = at->width;
     for (size_t r = first; r < end; r++) {
         const real *token = at->token_table + (size_t)at->tokens[r] * width;
-        const real *position = at->position_table + r % at->sequence * width;
         real *out = at->output + r * width;
-        for (size_t i = 0; i < width; i++)
-            out[i] = token[i] + position[i];
+        memcpy(out, token, width * sizeof(*out));
+        if (at->position_table != NULL)
+            add_row(width, at->position_table + r % at->sequence * width, out);
     }
 }
 
@@ -40,13 +48,11 @@ static void backward_columns(const void *work, size_t first, size_t end)
     const struct embedding *at = work;
     const size_t width = at->width;
     for (size_t r = 0; r < at->rows; r++) {
-        real *token = at->token_gradient + (size_t)at->tokens[r] * width;
-        real *position = at->position_gradient + r % at->sequence * width;
-        const real *gradient = at->output_gradient + r * width;
-        for (size_t i = first; i < end; i++) {
-            token[i] += gradient[i];
-            position[i] += gradient[i];
-        }
+        const real *gradient = at->output_gradient + r * width + first;
+        add_row(end - first, gradient, at->token_gradient + (size_t)at->tokens[r] * width + first);
+        if (at->position_gradient != NULL)
+            add_row(end - first, gradient,
+                    at->position_gradient + r % at->sequence * width + first);
     }
 }
 

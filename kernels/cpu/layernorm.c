@@ -28,7 +28,12 @@ static void normalise_row(size_t width, const real *x, real mean, real rstd, con
 {
 #pragma omp simd
     for (size_t i = 0; i < width; i++)
-        output[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
+        output[i] = (x[i] - mean) * rstd * weight[i];
+    if (bias == NULL)
+        return;
+#pragma omp simd
+    for (size_t i = 0; i < width; i++)
+        output[i] += bias[i];
 }
 
 struct forward {
@@ -44,11 +49,12 @@ static void forward_rows(const void *work, size_t first, size_t end)
     const size_t width = at->width;
     for (size_t r = first; r < end; r++) {
         const real *x = at->input + r * width;
-        const real m = row_mean(width, x);
+        const real m = at->mean == NULL ? 0 : row_mean(width, x);
         const real s = (real)(1 / sqrt((double)row_variance(width, x, m) + at->epsilon));
         normalise_row(width, x, m, s, at->weight, at->bias, at->output + r * width);
-        at->mean[r] = m;
         at->rstd[r] = s;
+        if (at->mean != NULL)
+            at->mean[r] = m;
     }
 }
 
@@ -60,11 +66,13 @@ static void layernorm_forward(void *state, size_t rows, size_t width, double eps
     eth_hpp_cpu_threads_run(state, rows, eth_hpp_cpu_rows(width), forward_rows, &at);
 }
 
-/* With n = (x - mean) rstd and g = dout w:  dx = rstd (g - mean(g) - n mean(g n)). */
+/* With n = (x - mean) rstd and g = dout w:  dx = rstd (g - mean(g) - n mean(g n)), without mean(g)
+ * where no mean was taken off. */
 ETH_HPP_CPU_CLONES
 static void backward_row(size_t width, const real *dout, const real *x, const real *weight,
-                         real mean, real rstd, real *dx)
+                         const real *mean_taken, real rstd, real *dx)
 {
+    const real mean = mean_taken == NULL ? 0 : *mean_taken;
     real sum = 0, product = 0;
 #pragma omp simd reduction(+ : sum, product)
     for (size_t i = 0; i < width; i++) {
@@ -72,7 +80,7 @@ static void backward_row(size_t width, const real *dout, const real *x, const re
         sum += g;
         product += g * (x[i] - mean) * rstd;
     }
-    sum /= (real)width;
+    sum = mean_taken == NULL ? 0 : sum / (real)width;
     product /= (real)width;
 #pragma omp simd
     for (size_t i = 0; i < width; i++) {
@@ -86,10 +94,13 @@ static void backward_weights(size_t columns, const real *dout, const real *x, re
                              real *dweight, real *dbias)
 {
 #pragma omp simd
-    for (size_t i = 0; i < columns; i++) {
+    for (size_t i = 0; i < columns; i++)
         dweight[i] += dout[i] * ((x[i] - mean) * rstd);
+    if (dbias == NULL)
+        return;
+#pragma omp simd
+    for (size_t i = 0; i < columns; i++)
         dbias[i] += dout[i];
-    }
 }
 
 struct backward {
@@ -103,7 +114,8 @@ static void backward_rows(const void *work, size_t first, size_t end)
     const struct backward *at = work;
     for (size_t r = first; r < end; r++)
         backward_row(at->width, at->output_gradient + r * at->width, at->input + r * at->width,
-                     at->weight, at->mean[r], at->rstd[r], at->input_gradient + r * at->width);
+                     at->weight, at->mean == NULL ? NULL : at->mean + r, at->rstd[r],
+                     at->input_gradient + r * at->width);
 }
 
 /* Column by column, so that each is summed up in one order. */
@@ -112,8 +124,9 @@ static void backward_columns(const void *work, size_t first, size_t end)
     const struct backward *at = work;
     for (size_t r = 0; r < at->rows; r++)
         backward_weights(end - first, at->output_gradient + r * at->width + first,
-                         at->input + r * at->width + first, at->mean[r], at->rstd[r],
-                         at->weight_gradient + first, at->bias_gradient + first);
+                         at->input + r * at->width + first, at->mean == NULL ? 0 : at->mean[r],
+                         at->rstd[r], at->weight_gradient + first,
+                         at->bias_gradient == NULL ? NULL : at->bias_gradient + first);
 }
 
 static void layernorm_backward(void *state, size_t rows, size_t width, const void *output_gradient,

@@ -13,15 +13,16 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
     __shared__ float queries[tile::ROWS][tile::PITCH], stream[WARP][tile::PITCH];
     __shared__ float weights[tile::ROWS][WARP];
     const int lane = threadIdx.x % WARP, own = threadIdx.x / WARP * tile::OWN;
-    const size_t width = p.output_stride, first = (size_t)blockIdx.x * tile::ROWS;
+    const size_t head = blockIdx.y, first = (size_t)blockIdx.x * tile::ROWS;
     const size_t end = first + tile::ROWS < p.sequence ? first + tile::ROWS : p.sequence;
     float most[tile::OWN], sum[tile::OWN], sums[tile::OWN][tile::PLACES] = {};
-    qkv += in_qkv(p);
-    load_rows<T, SIZE>(p, tile::ROWS, first, qkv, p.qkv_stride, queries);
+    const T *keys_from = qkv + in_keys(p, head / group_of(p));
+    const T *values_from = qkv + in_values(p, head / group_of(p));
+    load_rows<T, SIZE>(p, tile::ROWS, first, qkv + in_queries(p, head), p.qkv_stride, queries);
     for (size_t keys = 0; keys < end; keys += WARP) {
         float scores[tile::OWN];
         __syncthreads(); /* the tile before has been used */
-        load_rows<T, SIZE>(p, WARP, keys, qkv + width, p.qkv_stride, stream);
+        load_rows<T, SIZE>(p, WARP, keys, keys_from, p.qkv_stride, stream);
         __syncthreads();
         dots<SIZE>(queries + own, stream[lane], scores);
 #pragma unroll
@@ -38,14 +39,14 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
 #pragma unroll
             for (int place = 0; place < tile::PLACES; place++)
                 sums[i][place] *= fade;
-            weights[own + i][lane] = seen ? weight * attention_drop(p, query, key) : 0;
+            weights[own + i][lane] = seen ? weight * attention_drop(p, head, query, key) : 0;
         }
         __syncthreads(); /* the keys have been used */
-        load_rows<T, SIZE>(p, WARP, keys, qkv + 2 * width, p.qkv_stride, stream);
+        load_rows<T, SIZE>(p, WARP, keys, values_from, p.qkv_stride, stream);
         __syncthreads();
         add_weighted<SIZE>(weights + own, stream, lane, sums);
     }
-    output += in_output(p);
+    output += in_output(p, head);
 #pragma unroll
     for (int i = 0; i < tile::OWN; i++) {
         const size_t query = first + own + i;
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
                 store(&output[query * p.output_stride + lane + place * WARP],
                       sums[i][place] / sum[i]);
         if (query < p.sequence && lane == 0)
-            log_sum[in_rows(p) + query] = most[i] + logf(sum[i]);
+            log_sum[in_rows(p, head) + query] = most[i] + logf(sum[i]);
     }
 }
 

@@ -22,9 +22,10 @@ template <int SIZE> struct tiles {
     static constexpr int PITCH = SIZE + 1;             /* so that lanes read different banks */
 };
 
-/* One head of one sample, by block index. */
+/* What all heads have in common. */
 struct head_place {
     size_t sequence, size;            /* rows, and values of a row */
+    size_t heads, key_value_heads;    /* of a sample */
     size_t qkv_stride, output_stride; /* from a row to the next one */
     float scale;
     dropping drop;
@@ -32,29 +33,46 @@ struct head_place {
 
 inline head_place head_place_of(const struct eth_hpp_attention *shape)
 {
-    const size_t width = shape->heads * shape->head_size;
     head_place p;
     p.sequence = shape->sequence;
     p.size = shape->head_size;
-    p.qkv_stride = 3 * width;
-    p.output_stride = width;
+    p.heads = shape->heads;
+    p.key_value_heads = shape->key_value_heads;
+    p.qkv_stride = (shape->heads + 2 * shape->key_value_heads) * shape->head_size;
+    p.output_stride = shape->heads * shape->head_size;
     p.scale = (float)(1 / sqrt((double)shape->head_size));
     p.drop = dropping_of(shape->dropout);
     return p;
 }
 
-/* Heads are blockIdx.y, samples blockIdx.z. */
-__device__ __forceinline__ size_t in_qkv(const head_place &p)
+/* How many heads share one of keys and values. */
+__device__ __forceinline__ size_t group_of(const head_place &p)
 {
-    return blockIdx.z * p.sequence * p.qkv_stride + blockIdx.y * p.size;
+    return p.heads / p.key_value_heads;
 }
-__device__ __forceinline__ size_t in_output(const head_place &p)
+
+/* Where a head begins: its queries, or a head of keys and values, in qkv (values lie after all
+ * keys), its rows in the output and among rows that have a number a head. Samples are blockIdx.z.
+ */
+__device__ __forceinline__ size_t in_queries(const head_place &p, size_t head)
 {
-    return blockIdx.z * p.sequence * p.output_stride + blockIdx.y * p.size;
+    return blockIdx.z * p.sequence * p.qkv_stride + head * p.size;
 }
-__device__ __forceinline__ size_t in_rows(const head_place &p)
+__device__ __forceinline__ size_t in_keys(const head_place &p, size_t key_value_head)
 {
-    return (blockIdx.z * gridDim.y + blockIdx.y) * p.sequence;
+    return in_queries(p, p.heads + key_value_head);
+}
+__device__ __forceinline__ size_t in_values(const head_place &p, size_t key_value_head)
+{
+    return in_keys(p, p.key_value_heads + key_value_head);
+}
+__device__ __forceinline__ size_t in_output(const head_place &p, size_t head)
+{
+    return blockIdx.z * p.sequence * p.output_stride + head * p.size;
+}
+__device__ __forceinline__ size_t in_rows(const head_place &p, size_t head)
+{
+    return (blockIdx.z * p.heads + head) * p.sequence;
 }
 
 /* Loads up to `rows` rows from `first` on; what lies beyond the sequence or the head is 0. */
@@ -104,10 +122,11 @@ __device__ __forceinline__ void add_weighted(const float (*weights)[WARP],
 }
 
 /* What dropout multiplies a probability by: rows of keys count as whole spans. */
-__device__ __forceinline__ float attention_drop(const head_place &p, size_t query, size_t key)
+__device__ __forceinline__ float attention_drop(const head_place &p, size_t head, size_t query,
+                                                size_t key)
 {
     const uint64_t pitch = (p.sequence + SPAN - 1) / SPAN * SPAN;
-    return drop_factor(p.drop, blockIdx.z, (blockIdx.y * p.sequence + query) * pitch + key);
+    return drop_factor(p.drop, blockIdx.z, (head * p.sequence + query) * pitch + key);
 }
 
 void attention_backward(void *at, const struct eth_hpp_attention *shape,

@@ -27,6 +27,8 @@ static const struct eth_hpp_kernels_ops *table()
     linear_provide(&ops);
     attention_provide(&ops);
     elementwise_provide(&ops);
+    swiglu_provide(&ops);
+    rotary_provide(&ops);
     dropout_provide(&ops);
     cross_entropy_provide(&ops);
     optimizer_provide(&ops);

@@ -84,6 +84,8 @@ void layernorm_provide(struct eth_hpp_kernels_ops *ops);
 void linear_provide(struct eth_hpp_kernels_ops *ops);
 void attention_provide(struct eth_hpp_kernels_ops *ops);
 void elementwise_provide(struct eth_hpp_kernels_ops *ops);
+void swiglu_provide(struct eth_hpp_kernels_ops *ops);
+void rotary_provide(struct eth_hpp_kernels_ops *ops);
 void dropout_provide(struct eth_hpp_kernels_ops *ops);
 void cross_entropy_provide(struct eth_hpp_kernels_ops *ops);
 void optimizer_provide(struct eth_hpp_kernels_ops *ops);

@@ -9,8 +9,10 @@ __global__ void embedding_forward_kernel(size_t rows, size_t sequence, size_t wi
 {
     for (size_t i = grid_first(); i < rows * width; i += grid_stride()) {
         const size_t row = i / width, column = i % width;
-        const float token = to_float(token_table[(size_t)tokens[row] * width + column]);
-        store(&output[i], token + to_float(position_table[row % sequence * width + column]));
+        float sum = to_float(token_table[(size_t)tokens[row] * width + column]);
+        if (position_table != nullptr)
+            sum += to_float(position_table[row % sequence * width + column]);
+        store(&output[i], sum);
     }
 }
 
@@ -59,9 +61,10 @@ static void embedding_backward(void *at, size_t rows, size_t sequence, size_t wi
         launch(state, "embedding_backward", token_gradient_kernel<T>,
                blocks_for(state, rows * width, THREADS), THREADS, rows, width, tokens,
                (const T *)output_gradient, (float *)token_gradient);
-        launch(state, "embedding_backward", position_gradient_kernel<T>,
-               blocks_for(state, sequence * width, THREADS), THREADS, rows, sequence, width,
-               (const T *)output_gradient, (float *)position_gradient);
+        if (position_gradient != nullptr)
+            launch(state, "embedding_backward", position_gradient_kernel<T>,
+                   blocks_for(state, sequence * width, THREADS), THREADS, rows, sequence, width,
+                   (const T *)output_gradient, (float *)position_gradient);
     });
 }
 

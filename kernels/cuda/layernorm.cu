@@ -2,7 +2,7 @@
 
 namespace eth_hpp {
 
-/* A warp takes a row. */
+/* A warp takes a row. Without mean, bias and bias_gradient it is RMSNorm. */
 constexpr int ROWS = THREADS / WARP;
 
 template <typename T>
@@ -17,22 +17,23 @@ __global__ void layernorm_forward_kernel(size_t rows, size_t width, float epsilo
     float sum = 0, squares = 0;
     for (size_t i = lane; i < width; i += WARP)
         sum += to_float(x[i]);
-    const float m = warp_sum(sum) / (float)width;
+    const float m = mean == nullptr ? 0 : warp_sum(sum) / (float)width;
     for (size_t i = lane; i < width; i += WARP) {
         const float distance = to_float(x[i]) - m;
         squares += distance * distance;
     }
     const float s = 1 / sqrtf(warp_sum(squares) / (float)width + epsilon);
     for (size_t i = lane; i < width; i += WARP)
-        store(&output[row * width + i],
-              (to_float(x[i]) - m) * s * to_float(weight[i]) + to_float(bias[i]));
-    if (lane == 0) {
-        mean[row] = m;
+        store(&output[row * width + i], (to_float(x[i]) - m) * s * to_float(weight[i]) +
+                                            (bias == nullptr ? 0 : to_float(bias[i])));
+    if (lane == 0)
         rstd[row] = s;
-    }
+    if (lane == 0 && mean != nullptr)
+        mean[row] = m;
 }
 
-/* With n = (x - mean) rstd and g = dout w:  dx += rstd (g - mean(g) - n mean(g n)). */
+/* With n = (x - mean) rstd and g = dout w:  dx += rstd (g - mean(g) - n mean(g n)), without mean(g)
+ * where no mean was taken off. */
 template <typename T>
 __global__ void layernorm_input_kernel(size_t rows, size_t width, const T *output_gradient,
                                        const T *input, const T *weight, const float *mean,
@@ -43,14 +44,14 @@ __global__ void layernorm_input_kernel(size_t rows, size_t width, const T *outpu
         return;
     const T *dout = output_gradient + row * width, *x = input + row * width;
     T *dx = input_gradient + row * width;
-    const float m = mean[row], s = rstd[row];
+    const float m = mean == nullptr ? 0 : mean[row], s = rstd[row];
     float sum = 0, product = 0;
     for (size_t i = lane; i < width; i += WARP) {
         const float g = to_float(dout[i]) * to_float(weight[i]);
         sum += g;
         product += g * (to_float(x[i]) - m) * s;
     }
-    sum = warp_sum(sum) / (float)width;
+    sum = mean == nullptr ? 0 : warp_sum(sum) / (float)width;
     product = warp_sum(product) / (float)width;
     for (size_t i = lane; i < width; i += WARP) {
         const float n = (to_float(x[i]) - m) * s;
@@ -72,7 +73,8 @@ __global__ void layernorm_weight_kernel(size_t rows, size_t width, const T *outp
     if (column < width)
         for (size_t row = warp; row < rows; row += ROWS) {
             const float dout = to_float(output_gradient[row * width + column]);
-            of_weight += dout * ((to_float(input[row * width + column]) - mean[row]) * rstd[row]);
+            const float m = mean == nullptr ? 0 : mean[row];
+            of_weight += dout * ((to_float(input[row * width + column]) - m) * rstd[row]);
             of_bias += dout;
         }
     weights[warp][lane] = of_weight;
@@ -85,7 +87,8 @@ __global__ void layernorm_weight_kernel(size_t rows, size_t width, const T *outp
         of_bias += biases[i][lane];
     }
     weight_gradient[column] += of_weight;
-    bias_gradient[column] += of_bias;
+    if (bias_gradient != nullptr)
+        bias_gradient[column] += of_bias;
 }
 
 static void layernorm_forward(void *at, size_t rows, size_t width, double epsilon,

@@ -12,7 +12,9 @@ cuda_kernels = \
 	kernels/cuda/layernorm.cu \
 	kernels/cuda/linear.cu \
 	kernels/cuda/memory.cu \
-	kernels/cuda/optimizer.cu
+	kernels/cuda/optimizer.cu \
+	kernels/cuda/rotary.cu \
+	kernels/cuda/swiglu.cu
 cuda_headers = \
 	kernels/cuda/attention.h \
 	kernels/cuda/create.h \

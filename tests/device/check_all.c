@@ -41,7 +41,7 @@ static void release_all(struct device_check *check, tensor *tensors, size_t coun
     release_all(check, (tensor[]){__VA_ARGS__}, sizeof((tensor[]){__VA_ARGS__}) / sizeof(tensor))
 
 static void check_embedding(struct device_check *check, size_t samples, size_t sequence,
-                            size_t width)
+                            size_t width, bool with_positions)
 {
     enum { TOKENS = 11 };
     struct eth_hpp_kernels *d = check->device, *r = check->reference;
@@ -55,19 +55,19 @@ static void check_embedding(struct device_check *check, size_t samples, size_t s
     tensor output = device_check_values(check, rows * width, 1);
     tensor table_gradient = device_check_sums(check, TOKENS * width, 1);
     tensor position_gradient = device_check_sums(check, sequence * width, 1);
-    BOTH(
-        check, embedding_forward,
-        (d->state, rows, sequence, width, on_device, table.memory, positions.memory, output.memory),
-        (r->state, rows, sequence, width, tokens, table.numbers, positions.numbers,
-         output.numbers));
+    BOTH(check, embedding_forward,
+         (d->state, rows, sequence, width, on_device, table.memory,
+          with_positions ? positions.memory : NULL, output.memory),
+         (r->state, rows, sequence, width, tokens, table.numbers,
+          with_positions ? positions.numbers : NULL, output.numbers));
     device_check_compare(check, "output", &output);
     device_check_end(check, "embedding_forward", 4);
     device_check_align(check, &output);
     BOTH(check, embedding_backward,
          (d->state, rows, sequence, width, on_device, output.memory, table_gradient.memory,
-          position_gradient.memory),
+          with_positions ? position_gradient.memory : NULL),
          (r->state, rows, sequence, width, tokens, output.numbers, table_gradient.numbers,
-          position_gradient.numbers));
+          with_positions ? position_gradient.numbers : NULL));
     device_check_compare(check, "token_gradient", &table_gradient);
     device_check_compare(check, "position_gradient", &position_gradient);
     device_check_end(check, "embedding_backward", 16);
@@ -75,7 +75,8 @@ static void check_embedding(struct device_check *check, size_t samples, size_t s
     RELEASE(check, table, positions, output, table_gradient, position_gradient);
 }
 
-static void check_layernorm(struct device_check *check, size_t rows, size_t width)
+/* With `centred` false it is RMSNorm. */
+static void check_layernorm(struct device_check *check, size_t rows, size_t width, bool centred)
 {
     struct eth_hpp_kernels *d = check->device, *r = check->reference;
     tensor input = device_check_values(check, rows * width, 2);
@@ -87,26 +88,28 @@ static void check_layernorm(struct device_check *check, size_t rows, size_t widt
     tensor of_weight = device_check_sums(check, width, 1),
            of_bias = device_check_sums(check, width, 1);
     BOTH(check, layernorm_forward,
-         (d->state, rows, width, 1e-5, input.memory, weight.memory, bias.memory, output.memory,
-          mean.memory, rstd.memory),
-         (r->state, rows, width, 1e-5, input.numbers, weight.numbers, bias.numbers, output.numbers,
-          mean.numbers, rstd.numbers));
+         (d->state, rows, width, 1e-5, input.memory, weight.memory, centred ? bias.memory : NULL,
+          output.memory, centred ? mean.memory : NULL, rstd.memory),
+         (r->state, rows, width, 1e-5, input.numbers, weight.numbers, centred ? bias.numbers : NULL,
+          output.numbers, centred ? mean.numbers : NULL, rstd.numbers));
     device_check_compare(check, "output", &output);
     device_check_compare(check, "mean", &mean);
     device_check_compare(check, "rstd", &rstd);
-    device_check_end(check, "layernorm_forward", 16);
+    device_check_end(check, centred ? "layernorm_forward" : "layernorm_forward, RMS", 16);
     device_check_align(check, &output);
     device_check_align(check, &mean);
     device_check_align(check, &rstd);
     BOTH(check, layernorm_backward,
-         (d->state, rows, width, output.memory, input.memory, weight.memory, mean.memory,
-          rstd.memory, gradient.memory, of_weight.memory, of_bias.memory),
-         (r->state, rows, width, output.numbers, input.numbers, weight.numbers, mean.numbers,
-          rstd.numbers, gradient.numbers, of_weight.numbers, of_bias.numbers));
+         (d->state, rows, width, output.memory, input.memory, weight.memory,
+          centred ? mean.memory : NULL, rstd.memory, gradient.memory, of_weight.memory,
+          centred ? of_bias.memory : NULL),
+         (r->state, rows, width, output.numbers, input.numbers, weight.numbers,
+          centred ? mean.numbers : NULL, rstd.numbers, gradient.numbers, of_weight.numbers,
+          centred ? of_bias.numbers : NULL));
     device_check_compare(check, "input_gradient", &gradient);
     device_check_compare(check, "weight_gradient", &of_weight);
     device_check_compare(check, "bias_gradient", &of_bias);
-    device_check_end(check, "layernorm_backward", 32);
+    device_check_end(check, centred ? "layernorm_backward" : "layernorm_backward, RMS", 32);
     RELEASE(check, input, weight, bias, output, mean, rstd, gradient, of_weight, of_bias);
 }
 
@@ -149,12 +152,13 @@ static void check_attention(struct device_check *check, const struct eth_hpp_att
 {
     struct eth_hpp_kernels *d = check->device, *r = check->reference;
     const size_t rows = shape->samples * shape->sequence, width = shape->heads * shape->head_size;
-    tensor qkv = device_check_values(check, rows * 3 * width, 1);
+    const size_t qkv_width = width + 2 * shape->key_value_heads * shape->head_size;
+    tensor qkv = device_check_values(check, rows * qkv_width, 1);
     tensor output = device_check_values(check, rows * width, 1);
     tensor log_sum = device_check_sums(check, rows * shape->heads, 1);
     tensor scratch = device_check_sums(check, rows * shape->heads, 1);
     tensor output_gradient = device_check_values(check, rows * width, 1);
-    tensor gradient = device_check_values(check, rows * 3 * width, 1);
+    tensor gradient = device_check_values(check, rows * qkv_width, 1);
     BOTH(check, attention_forward, (d->state, shape, qkv.memory, output.memory, log_sum.memory),
          (r->state, shape, qkv.numbers, output.numbers, log_sum.numbers));
     device_check_compare(check, "output", &output);
@@ -196,6 +200,33 @@ static void check_elementwise(struct device_check *check, size_t count)
     device_check_compare(check, "sums", &sums);
     device_check_end(check, "scale", 2);
     RELEASE(check, input, output, sums);
+}
+
+static void check_swiglu(struct device_check *check, size_t rows, size_t width)
+{
+    struct eth_hpp_kernels *d = check->device, *r = check->reference;
+    tensor input = device_check_values(check, rows * 2 * width, 4);
+    tensor output = device_check_values(check, rows * width, 1);
+    BOTH(check, swiglu_forward, (d->state, rows, width, input.memory, output.memory),
+         (r->state, rows, width, input.numbers, output.numbers));
+    device_check_compare(check, "output", &output);
+    device_check_end(check, "swiglu_forward", 8);
+    device_check_align(check, &output);
+    BOTH(check, swiglu_backward, (d->state, rows, width, output.memory, input.memory),
+         (r->state, rows, width, output.numbers, input.numbers));
+    device_check_compare(check, "input", &input);
+    device_check_end(check, "swiglu_backward", 8);
+    RELEASE(check, input, output);
+}
+
+static void check_rotary(struct device_check *check, const struct eth_hpp_rotary *shape)
+{
+    struct eth_hpp_kernels *d = check->device, *r = check->reference;
+    tensor values = device_check_values(check, shape->rows * shape->stride, 1);
+    BOTH(check, rotary, (d->state, shape, values.memory), (r->state, shape, values.numbers));
+    device_check_compare(check, "values", &values);
+    device_check_end(check, "rotary", 4);
+    RELEASE(check, values);
 }
 
 static void check_dropout(struct device_check *check, const struct eth_hpp_dropout *dropout,
@@ -362,20 +393,28 @@ int device_check_all(struct device_check *check)
                                             .first_sample = 0x1ffffffffll,
                                             .layer = 5,
                                             .operation = 3};
-    check_embedding(check, 3, 5, 7);
-    check_embedding(check, 4, 33, 64);
-    check_layernorm(check, 9, 5);
-    check_layernorm(check, 40, 768);
+    check_embedding(check, 3, 5, 7, true);
+    check_embedding(check, 4, 33, 64, true);
+    check_embedding(check, 2, 9, 40, false);
+    check_layernorm(check, 9, 5, true);
+    check_layernorm(check, 40, 768, true);
+    check_layernorm(check, 9, 5, false);
+    check_layernorm(check, 40, 768, false);
     check_linear(check, &(struct eth_hpp_linear){.rows = 5, .in = 3, .out = 7}, true);
     check_linear(check, &(struct eth_hpp_linear){.rows = 33, .in = 64, .out = 48}, false);
     check_linear(
         check, &(struct eth_hpp_linear){.rows = 17, .in = 32, .out = 72, .out_major = true}, false);
-    check_attention(check, &(struct eth_hpp_attention){2, 7, 3, 8, NULL});
-    check_attention(check, &(struct eth_hpp_attention){1, 100, 2, 64, NULL});
-    check_attention(check, &(struct eth_hpp_attention){1, 65, 2, 80, NULL});
-    check_attention(check, &(struct eth_hpp_attention){2, 70, 2, 24, &dropout});
-    check_attention(check, &(struct eth_hpp_attention){1, 37, 1, 128, &dropout});
+    check_attention(check, &(struct eth_hpp_attention){2, 7, 3, 3, 8, NULL});
+    check_attention(check, &(struct eth_hpp_attention){1, 100, 2, 2, 64, NULL});
+    check_attention(check, &(struct eth_hpp_attention){1, 65, 2, 2, 80, NULL});
+    check_attention(check, &(struct eth_hpp_attention){2, 70, 2, 2, 24, &dropout});
+    check_attention(check, &(struct eth_hpp_attention){1, 37, 1, 1, 128, &dropout});
+    check_attention(check, &(struct eth_hpp_attention){2, 70, 6, 2, 24, &dropout});
+    check_attention(check, &(struct eth_hpp_attention){1, 45, 4, 1, 128, NULL});
     check_elementwise(check, 1000);
+    check_swiglu(check, 9, 111);
+    check_rotary(check, &(struct eth_hpp_rotary){3 * 17, 17, 5, 6, 47, 10000, false});
+    check_rotary(check, &(struct eth_hpp_rotary){2 * 300, 300, 3, 128, 512, 500000, true});
     check_dropout(check, &dropout, 3, 200);
     check_cross_entropy(check, 11, 7);
     check_cross_entropy(check, 9, 1003);

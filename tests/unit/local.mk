@@ -120,8 +120,14 @@ endif
 
 if HAVE_ONEDNN
 unit_tests += tests/unit/test_kernels
-tests_unit_test_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/gradient_check.h
+tests_unit_test_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/gradient_check.h \
+	tests/unit/kernels64.h
 tests_unit_test_kernels_LDADD = libkernels64.la libkernels.la libbase.la $(CMOCKA_LIBS)
+
+unit_tests += tests/unit/test_kernels_attention
+tests_unit_test_kernels_attention_SOURCES = tests/unit/test_kernels_attention.c \
+	tests/unit/gradient_check.h tests/unit/kernels64.h
+tests_unit_test_kernels_attention_LDADD = $(tests_unit_test_kernels_LDADD)
 
 unit_tests += tests/unit/test_kernels_float
 tests_unit_test_kernels_float_SOURCES = tests/unit/test_kernels_float.c tests/unit/valgrind.h

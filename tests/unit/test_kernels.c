@@ -1,54 +1,13 @@
-/* Every operation's gradients, in double, against finite differences. */
+/* The operations' gradients, in double, against finite differences; attention's stand in
+ * test_kernels_attention. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include <string.h>
-
-#define ETH_HPP_CPU_FLOAT64
-#include "kernels/cpu/cpu.h"
 #include "kernels/random.h"
-#include "tests/unit/gradient_check.h"
-
-static struct eth_hpp_kernels *kernels;
-static const struct eth_hpp_kernels_ops *op;
-
-static int open_kernels(void **state)
-{
-    (void)state;
-    if (eth_hpp_cpu64_create(&kernels, NULL) != ETH_HPP_OK)
-        return -1;
-    op = kernels->ops;
-    return 0;
-}
-
-static int close_kernels(void **state)
-{
-    (void)state;
-    eth_hpp_kernels_destroy(kernels);
-    return 0;
-}
-
-/* Gradients start from something, so that ADDS TO is seen; `expect_added` takes it off again. */
-static const double START = 0.25;
-
-static double *started(size_t count)
-{
-    double *numbers = malloc(count * sizeof(*numbers));
-    assert_non_null(numbers);
-    for (size_t i = 0; i < count; i++)
-        numbers[i] = START;
-    return numbers;
-}
-
-static const double *without_start(double *numbers, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        numbers[i] -= START;
-    return numbers;
-}
+#include "tests/unit/kernels64.h"
 
 /* ---- embedding ---- */
 
@@ -56,7 +15,7 @@ enum { E_ROWS = 6, E_SEQUENCE = 3, E_WIDTH = 5, E_TOKENS = 4 };
 
 struct embedding {
     int32_t tokens[E_ROWS];
-    double *table, *positions, *output, *direction;
+    double *table, *positions, *output, *direction; /* positions: or NULL */
 };
 
 static double embedding_loss(void *at)
@@ -65,6 +24,27 @@ static double embedding_loss(void *at)
     op->embedding_forward(NULL, E_ROWS, E_SEQUENCE, E_WIDTH, e->tokens, e->table, e->positions,
                           e->output);
     return gradient_check_dot(e->output, e->direction, E_ROWS * E_WIDTH);
+}
+
+static void embedding_without_positions(void **state)
+{
+    (void)state;
+    enum { TABLE = E_TOKENS * E_WIDTH, OUT = E_ROWS * E_WIDTH };
+    struct embedding e = {.tokens = {0, 3, 3, 1, 3, 0},
+                          .table = gradient_check_numbers(TABLE, 1),
+                          .output = gradient_check_numbers(OUT, 3),
+                          .direction = gradient_check_numbers(OUT, 4)};
+    double *table = started(TABLE);
+    embedding_loss(&e);
+    for (size_t r = 0; r < E_ROWS; r++)
+        assert_memory_equal(e.output + r * E_WIDTH, e.table + (size_t)e.tokens[r] * E_WIDTH,
+                            E_WIDTH * sizeof(double));
+    op->embedding_backward(NULL, E_ROWS, E_SEQUENCE, E_WIDTH, e.tokens, e.direction, table, NULL);
+    gradient_check("table", embedding_loss, &e, e.table, TABLE, without_start(table, TABLE));
+    free(e.table);
+    free(e.output);
+    free(e.direction);
+    free(table);
 }
 
 static void embedding_gradients(void **state)
@@ -96,32 +76,52 @@ enum { N_ROWS = 4, N_WIDTH = 7 };
 
 struct layernorm {
     double *x, *weight, *bias, *output, *direction, mean[N_ROWS], rstd[N_ROWS];
+    bool centred; /* else RMSNorm */
 };
 
 static double layernorm_loss(void *at)
 {
     struct layernorm *n = at;
-    op->layernorm_forward(NULL, N_ROWS, N_WIDTH, 1e-5, n->x, n->weight, n->bias, n->output, n->mean,
-                          n->rstd);
+    op->layernorm_forward(NULL, N_ROWS, N_WIDTH, 1e-5, n->x, n->weight, n->centred ? n->bias : NULL,
+                          n->output, n->centred ? n->mean : NULL, n->rstd);
     return gradient_check_dot(n->output, n->direction, N_ROWS * N_WIDTH);
 }
 
-static void layernorm_gradients(void **state)
+static void assert_norm_by_definition(const struct layernorm *n)
 {
-    (void)state;
+    for (size_t r = 0; r < N_ROWS; r++) {
+        const double *x = n->x + r * N_WIDTH;
+        double mean = 0, squares = 0;
+        for (size_t i = 0; i < N_WIDTH && n->centred; i++)
+            mean += x[i] / N_WIDTH;
+        for (size_t i = 0; i < N_WIDTH; i++)
+            squares += (x[i] - mean) * (x[i] - mean) / N_WIDTH;
+        for (size_t i = 0; i < N_WIDTH; i++) {
+            const double normed = (x[i] - mean) / sqrt(squares + 1e-5) * n->weight[i];
+            const double bias = n->centred ? n->bias[i] : 0;
+            assert_true(fabs(n->output[r * N_WIDTH + i] - normed - bias) < 1e-13);
+        }
+    }
+}
+
+static void check_layernorm(bool centred)
+{
     enum { ALL = N_ROWS * N_WIDTH };
     struct layernorm n = {.x = gradient_check_numbers(ALL, 1),
                           .weight = gradient_check_numbers(N_WIDTH, 2),
                           .bias = gradient_check_numbers(N_WIDTH, 3),
                           .output = gradient_check_numbers(ALL, 4),
-                          .direction = gradient_check_numbers(ALL, 5)};
+                          .direction = gradient_check_numbers(ALL, 5),
+                          .centred = centred};
     double *x = started(ALL), *weight = started(N_WIDTH), *bias = started(N_WIDTH);
     layernorm_loss(&n);
-    op->layernorm_backward(NULL, N_ROWS, N_WIDTH, n.direction, n.x, n.weight, n.mean, n.rstd, x,
-                           weight, bias);
+    assert_norm_by_definition(&n);
+    op->layernorm_backward(NULL, N_ROWS, N_WIDTH, n.direction, n.x, n.weight,
+                           centred ? n.mean : NULL, n.rstd, x, weight, centred ? bias : NULL);
     gradient_check("input", layernorm_loss, &n, n.x, ALL, without_start(x, ALL));
     gradient_check("weight", layernorm_loss, &n, n.weight, N_WIDTH, without_start(weight, N_WIDTH));
-    gradient_check("bias", layernorm_loss, &n, n.bias, N_WIDTH, without_start(bias, N_WIDTH));
+    if (centred)
+        gradient_check("bias", layernorm_loss, &n, n.bias, N_WIDTH, without_start(bias, N_WIDTH));
     free(n.x);
     free(n.weight);
     free(n.bias);
@@ -130,6 +130,18 @@ static void layernorm_gradients(void **state)
     free(x);
     free(weight);
     free(bias);
+}
+
+static void layernorm_gradients(void **state)
+{
+    (void)state;
+    check_layernorm(true);
+}
+
+static void rmsnorm_gradients(void **state)
+{
+    (void)state;
+    check_layernorm(false);
 }
 
 /* ---- linear layers ---- */
@@ -192,94 +204,6 @@ static void linear_gradients(void **state)
     check_linear(true, false);
 }
 
-/* ---- attention ---- */
-
-struct attention {
-    struct eth_hpp_attention shape;
-    double *qkv, *output, *log_sum, *direction;
-    double *factors; /* of dropout, [sample][head][query][key], rows of a multiple of 64 */
-};
-
-static double attention_loss(void *at)
-{
-    struct attention *a = at;
-    op->attention_forward(NULL, &a->shape, a->qkv, a->output, a->log_sum);
-    return gradient_check_dot(a->output, a->direction,
-                              a->shape.samples * a->shape.sequence * a->shape.heads *
-                                  a->shape.head_size);
-}
-
-/* Softmax of all scores of one query at once. */
-static void assert_attention_by_definition(const struct attention *a)
-{
-    const size_t width = a->shape.heads * a->shape.head_size, size = a->shape.head_size;
-    const size_t pitch = (a->shape.sequence + 63) / 64 * 64, heads = a->shape.heads;
-    for (size_t row = 0; row < a->shape.samples * a->shape.sequence; row++)
-        for (size_t h = 0; h < a->shape.heads; h++) {
-            const size_t first = row - row % a->shape.sequence;
-            const double *query = a->qkv + row * 3 * width + h * size;
-            double total = 0, sums[8] = {0};
-            for (size_t other = first; other <= row; other++) {
-                const double *key = a->qkv + other * 3 * width + width + h * size;
-                const double p = exp(gradient_check_dot(query, key, size) / sqrt((double)size));
-                const double factor =
-                    a->factors[(first * heads + h * a->shape.sequence + row - first) * pitch +
-                               other - first];
-                total += p;
-                for (size_t i = 0; i < size; i++)
-                    sums[i] += p * factor * key[width + i];
-            }
-            for (size_t i = 0; i < size; i++)
-                assert_true(fabs(a->output[row * width + h * size + i] - sums[i] / total) < 1e-12);
-        }
-}
-
-static void check_attention(size_t samples, size_t sequence, size_t heads, size_t head_size,
-                            double rate)
-{
-    const size_t rows = samples * sequence, width = heads * head_size;
-    const size_t row_count = (sequence + 63) / 64 * 64;
-    const struct eth_hpp_dropout dropout = {
-        .rate = rate, .seed = 3, .step = 2, .first_sample = 9, .layer = 4, .operation = 1};
-    struct attention a = {
-        .shape = {samples, sequence, heads, head_size, rate > 0 ? &dropout : NULL},
-        .factors = malloc(rows * heads * row_count * sizeof(double)),
-        .qkv = gradient_check_numbers(rows * 3 * width, 1),
-        .output = gradient_check_numbers(rows * width, 2),
-        .log_sum = gradient_check_numbers(rows * heads, 3),
-        .direction = gradient_check_numbers(rows * width, 4)};
-    double *gradient = started(rows * 3 * width), *scratch = started(rows * heads);
-    for (size_t i = 0; i < rows * 3 * width; i++)
-        a.qkv[i] *= 3; /* so that the running maximum changes */
-    for (size_t i = 0; i < rows * heads * row_count; i++)
-        a.factors[i] = 1;
-    op->dropout(NULL, &dropout, samples, heads * sequence * row_count, a.factors);
-    attention_loss(&a);
-    assert_attention_by_definition(&a);
-    op->attention_backward(NULL, &a.shape, a.direction, a.qkv, a.output, a.log_sum, gradient,
-                           scratch);
-    gradient_check("qkv", attention_loss, &a, a.qkv, rows * 3 * width, gradient);
-    free(a.factors);
-    free(a.qkv);
-    free(a.output);
-    free(a.log_sum);
-    free(a.direction);
-    free(gradient);
-    free(scratch);
-}
-
-static void attention_gradients(void **state)
-{
-    (void)state;
-    check_attention(1, 1, 1, 1, 0);
-    check_attention(2, 5, 3, 4, 0);
-    check_attention(1, 64, 1, 3, 0); /* exactly a tile */
-    check_attention(2, 65, 2, 4, 0); /* one more */
-    check_attention(1, 150, 1, 8, 0);
-    check_attention(2, 67, 2, 4, 0.3);
-    check_attention(1, 150, 2, 8, 0.1);
-}
-
 /* ---- dropout ---- */
 
 static void dropout_depends_on_the_place_alone(void **state)
@@ -331,7 +255,42 @@ static void dropout_depends_on_the_place_alone(void **state)
         assert_int_equal(together[5 + 16 * i] == 0, bits[i] < 1u << 30);
 }
 
-/* ---- gelu and cross-entropy ---- */
+/* ---- gelu, swiglu and cross-entropy ---- */
+
+struct swiglu {
+    size_t rows, width;
+    double *input, *output, *direction;
+};
+
+static double swiglu_loss(void *at)
+{
+    struct swiglu *s = at;
+    op->swiglu_forward(NULL, s->rows, s->width, s->input, s->output);
+    return gradient_check_dot(s->output, s->direction, s->rows * s->width);
+}
+
+static void swiglu_gradients(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, WIDTH = 7, ALL = ROWS * WIDTH };
+    struct swiglu s = {ROWS, WIDTH, gradient_check_numbers(2 * ALL, 1),
+                       gradient_check_numbers(ALL, 2), gradient_check_numbers(ALL, 3)};
+    double gradient[2 * ALL];
+    for (size_t i = 0; i < 2 * ALL; i++)
+        s.input[i] *= 4;
+    swiglu_loss(&s);
+    for (size_t r = 0; r < ROWS; r++)
+        for (size_t i = 0; i < WIDTH; i++) {
+            const double gate = s.input[2 * r * WIDTH + i], up = s.input[(2 * r + 1) * WIDTH + i];
+            assert_true(fabs(s.output[r * WIDTH + i] - gate / (1 + exp(-gate)) * up) < 1e-13);
+        }
+    memcpy(gradient, s.input, sizeof(gradient));
+    op->swiglu_backward(NULL, ROWS, WIDTH, s.direction, gradient);
+    gradient_check("swiglu", swiglu_loss, &s, s.input, 2 * ALL, gradient);
+    free(s.input);
+    free(s.output);
+    free(s.direction);
+}
 
 struct gelu {
     size_t count;
@@ -411,11 +370,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embedding_gradients),
+        cmocka_unit_test(embedding_without_positions),
         cmocka_unit_test(layernorm_gradients),
+        cmocka_unit_test(rmsnorm_gradients),
         cmocka_unit_test(linear_gradients),
-        cmocka_unit_test(attention_gradients),
         cmocka_unit_test(dropout_depends_on_the_place_alone),
         cmocka_unit_test(gelu_gradients),
+        cmocka_unit_test(swiglu_gradients),
         cmocka_unit_test(cross_entropy_gradients),
         cmocka_unit_test(cross_entropy_of_huge_logits_is_finite),
     };

@@ -193,7 +193,7 @@ static void compute(const char *threads, struct results *r)
     op->embedding_backward(state, ROWS, SEQUENCE, WIDTH, tokens, output,
                            keep(r, (size_t)3 * WIDTH, 10), keep(r, (size_t)SEQUENCE * WIDTH, 11));
 
-    const struct eth_hpp_attention attention = {SAMPLES, SEQUENCE, HEADS, SIZE, NULL};
+    const struct eth_hpp_attention attention = {SAMPLES, SEQUENCE, HEADS, HEADS, SIZE, NULL};
     float *qkv = keep(r, (size_t)3 * ROWS * WIDTH, 12);
     float *log_sum = keep(r, (size_t)2 * ROWS * HEADS, 13);
     op->attention_forward(state, &attention, qkv, output, log_sum);

@@ -115,6 +115,14 @@ inline float __fsqrt_rn(float a)
 {
     return sqrtf(a);
 }
+inline float cospif(float a)
+{
+    return (float)cos(3.14159265358979323846 * (double)a);
+}
+inline float sinpif(float a)
+{
+    return (float)sin(3.14159265358979323846 * (double)a);
+}
 inline float rsqrtf(float a)
 {
     return 1 / sqrtf(a);
