@@ -206,8 +206,8 @@ static void save(const char *path, const struct bench *bench, enum eth_hpp_dtype
 static const char *cannot_measure(const struct eth_hpp_model *model, enum eth_hpp_dtype dtype,
                                   const struct eth_hpp_launch_rank *rank)
 {
-    if (model->family != ETH_HPP_GPT2)
-        return "only models of the family gpt2 can be measured";
+    if (!eth_hpp_model_is_built_in(model))
+        return "only models that are built in can be measured: gpt2, llama, mistral and qwen2";
     if (dtype != ETH_HPP_FP32)
         return "CPU kernels measure fp32 only";
     if (rank->time_scale <= 0 && strcmp(rank->device, ETH_HPP_CPU_DEVICE) != 0)

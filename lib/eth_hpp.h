@@ -117,8 +117,13 @@ eth_hpp_get_assignment(const struct eth_hpp_context *context);
 
 /* ---- the model ---- */
 
+/* Tensors begin at multiples of so many elements. */
+enum { ETH_HPP_TENSOR_ALIGNMENT = 16 };
+
 /* One parameter tensor, fp32, of `count` elements. The order of the tensors inside a layer, and
- * their counts, must be the same on every rank that holds the layer. */
+ * their counts, must be the same on every rank that holds the layer. In memory they lie one after
+ * the other in that order, tied ones left out, without gaps but for the alignment: several of whole
+ * multiples of it may be used as one matrix. */
 struct eth_hpp_tensor {
     const char *name; /* as files have it, e.g. "transformer.h.3.attn.c_attn.weight"; checkpoints
                          need names that differ */
@@ -236,10 +241,10 @@ ETH_HPP_API void eth_hpp_request_stop(struct eth_hpp_context *context);
 
 /* ---- weights and checkpoints ---- */
 
-/* Reads the weights of this rank's tensors, by their names (a leading "transformer." may be
- * missing), from a folder as Hugging Face's libraries write it: model.safetensors, or several files
- * with their index; F32, F16 or BF16. Every rank reads for itself. Errors: INPUT (a tensor missing,
- * of another shape, damaged), IO, MEMORY. */
+/* Reads the weights of this rank's tensors, by their names (a leading "transformer." or
+ * "model." may be missing), from a folder as Hugging Face's libraries write it: model.safetensors,
+ * or several files with their index; F32, F16 or BF16. Every rank reads for itself. Errors: INPUT
+ * (a tensor missing, of another shape, damaged), IO, MEMORY. */
 ETH_HPP_API enum eth_hpp_status eth_hpp_load_weights(struct eth_hpp_context *context,
                                                      const char *folder, struct eth_hpp_error *err);
 

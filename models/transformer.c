@@ -1,6 +1,7 @@
 #include "models/transformer.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "models/transformer_stage.h"
 #include "runtime/data.h"
@@ -41,6 +42,29 @@ struct registration {
     size_t count;
 };
 
+/* The tied tensor where it is registered, else the next free place. */
+static size_t find_tied(const struct registration *all)
+{
+    size_t t = 0;
+    while (t < all->count && all->tensors[t].tied == NULL)
+        t++;
+    return t;
+}
+
+static void add_part(const struct eth_hpp_tensor_part *part, int layer, bool tied,
+                     struct registration *all)
+{
+    memcpy(all->names[all->count], part->name, sizeof(part->name));
+    all->tensors[all->count] =
+        (struct eth_hpp_tensor){.name = all->names[all->count],
+                                .layer = layer,
+                                .tied = tied ? ETH_HPP_TOKEN_EMBEDDING : NULL,
+                                .count = part->count,
+                                .columns = part->columns,
+                                .weight_decay = part->columns != 0};
+    all->count++;
+}
+
 /* Adds a layer's tensors; a tied one that another layer of the stage has brought is shared. */
 static void register_layer(struct eth_hpp_transformer *transformer, int layer,
                            struct registration *all)
@@ -49,23 +73,16 @@ static void register_layer(struct eth_hpp_transformer *transformer, int layer,
         eth_hpp_transformer_stage_layer(transformer, layer);
     const enum eth_hpp_kind kind = at->layer.kind;
     for (size_t i = 0; i < eth_hpp_transformer_tensor_count(kind); i++) {
+        struct eth_hpp_tensor_part parts[ETH_HPP_TENSOR_PARTS];
         const bool tied = eth_hpp_transformer_tensor_is_tied(&transformer->model, kind, i);
-        size_t known = all->count;
-        for (size_t t = 0; tied && t < all->count; t++)
-            if (all->tensors[t].tied != NULL)
-                known = t;
-        at->tensors[i] = known;
-        if (known < all->count)
-            continue;
-        eth_hpp_transformer_tensor_name(&transformer->model, kind, layer - 1, i, all->names[known]);
-        all->tensors[known] = (struct eth_hpp_tensor){
-            .name = all->names[known],
-            .layer = layer,
-            .tied = tied ? ETH_HPP_TOKEN_EMBEDDING : NULL,
-            .count = eth_hpp_transformer_tensor_size(&transformer->model, kind, i),
-            .columns = eth_hpp_transformer_tensor_columns(&transformer->model, kind, i),
-            .weight_decay = eth_hpp_transformer_tensor_is_matrix(kind, i)};
-        all->count++;
+        const size_t first = tied ? find_tied(all) : all->count;
+        const size_t count =
+            first < all->count
+                ? 0
+                : eth_hpp_transformer_tensor_parts(&transformer->model, kind, layer - 1, i, parts);
+        at->tensors[i] = first;
+        for (size_t p = 0; p < count; p++)
+            add_part(&parts[p], layer, tied, all);
     }
 }
 
@@ -76,7 +93,8 @@ static enum eth_hpp_status register_stage(struct eth_hpp_transformer *transforme
                                                  .backward = eth_hpp_transformer_stage_backward,
                                                  .sample = sample};
     const struct eth_hpp_assignment *part = transformer->part;
-    const size_t most = (size_t)transformer->count * ETH_HPP_LAYER_TENSORS + 1;
+    const size_t most =
+        (size_t)transformer->count * ETH_HPP_LAYER_TENSORS * ETH_HPP_TENSOR_PARTS + 1;
     const size_t handed = transformer->run.shape.sequence * transformer->run.shape.hidden *
                           transformer->run.shape.value_bytes;
     struct registration all = {.tensors = calloc(most, sizeof(*all.tensors)),
@@ -104,6 +122,8 @@ static void initialise_weights(struct eth_hpp_transformer *transformer)
         struct eth_hpp_transformer_stage_layer *at =
             eth_hpp_transformer_stage_layer(transformer, l);
         for (size_t i = 0; i < eth_hpp_transformer_tensor_count(at->layer.kind); i++) {
+            if (eth_hpp_transformer_tensor_size(&transformer->model, at->layer.kind, i) == 0)
+                continue; /* the family lacks it, and it stays NULL */
             at->layer.weights[i] = eth_hpp_tensor_weights(transformer->context, at->tensors[i]);
             at->layer.gradients[i] = eth_hpp_tensor_gradient(transformer->context, at->tensors[i]);
             eth_hpp_transformer_tensor_initialise(transformer->run.kernels, &transformer->model,
@@ -115,18 +135,39 @@ static void initialise_weights(struct eth_hpp_transformer *transformer)
 
 /* ---- start and end ---- */
 
+/* Whether the parts of the decoders' tensors lie without gaps. */
+static bool parts_are_aligned(const struct eth_hpp_model *model)
+{
+    struct eth_hpp_tensor_part parts[ETH_HPP_TENSOR_PARTS];
+    for (size_t i = 0; i < ETH_HPP_LAYER_TENSORS; i++) {
+        const size_t count =
+            eth_hpp_transformer_tensor_parts(model, ETH_HPP_KIND_DECODER, 0, i, parts);
+        for (size_t p = 0; p + 1 < count; p++)
+            if (parts[p].count % ETH_HPP_TENSOR_ALIGNMENT != 0)
+                return false;
+    }
+    return true;
+}
+
 static enum eth_hpp_status check(const struct eth_hpp_model *model,
                                  const struct eth_hpp_assignment *part, struct eth_hpp_error *err)
 {
-    if (model->family != ETH_HPP_GPT2)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
-                                 "model %s is of family %s; the built-in runtime trains gpt2",
-                                 model->name, eth_hpp_family_name(model->family));
+    if (!eth_hpp_model_is_built_in(model))
+        return eth_hpp_error_set(
+            err, ETH_HPP_ERR_UNSUPPORTED,
+            "model %s is of family %s; the built-in runtime trains gpt2, llama, mistral and qwen2",
+            model->name, eth_hpp_family_name(model->family));
     if (model->unlike[0] != '\0')
+        return eth_hpp_error_set(
+            err, ETH_HPP_ERR_UNSUPPORTED,
+            "the configuration of %s has %s; the built-in transformer computes "
+            "%s as published",
+            model->name, model->unlike, eth_hpp_family_name(model->family));
+    if (!parts_are_aligned(model))
         return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
-                                 "the configuration of %s has %s; the built-in GPT computes GPT-2 "
-                                 "as published",
-                                 model->name, model->unlike);
+                                 "the queries, keys or inner activations of %s have sizes that are "
+                                 "no multiples of %d",
+                                 model->name, ETH_HPP_TENSOR_ALIGNMENT);
     if (part->idle)
         return ETH_HPP_OK;
     if (part->layers != eth_hpp_model_layers(model))
@@ -162,11 +203,10 @@ enum eth_hpp_status eth_hpp_transformer_create(struct eth_hpp_context *context,
     made->count = part->idle ? 0 : part->end_layer - part->first_layer;
     if (!part->idle) {
         made->run.kernels = eth_hpp_get_kernels(context);
-        made->run.shape =
-            eth_hpp_transformer_layer_shape(&made->model, part->sequence_length, made->run.kernels);
-        made->run.embedding_dropout = made->model.embedding_dropout;
-        made->run.attention_dropout = made->model.attention_dropout;
-        made->run.residual_dropout = made->model.residual_dropout;
+        made->run.model = &made->model;
+        made->run.shape = eth_hpp_transformer_shape_of(&made->model, part->sequence_length,
+                                                       made->run.kernels->value_bytes,
+                                                       made->run.kernels->sum_bytes);
         made->run.seed = options->seed;
     }
     made->layers = calloc((size_t)made->count + 1, sizeof(*made->layers));

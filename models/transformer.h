@@ -1,7 +1,7 @@
 /*
- * The built-in GPT-2: embedding, decoders and head of a stage on the public API and the tensor
- * operations. Layer 0 is the embedding, 1 .. decoders are the decoders, the last is the head (final
- * norm, logits by the tied token embedding, loss).
+ * The built-in transformer: embedding, decoders and head of a stage on the public API and the
+ * tensor operations, for GPT-2 and for Llama and its kin (Mistral, Qwen2). Layer 0 is the
+ * embedding, 1 .. decoders are the decoders, the last is the head (final norm, logits, loss).
  *
  * Micro-batches are kept in slots; with recompute a slot holds the layers' inputs only, and
  * backward makes the rest again layer by layer, in one memory that all layers share. The runtime's
@@ -16,7 +16,7 @@
 struct eth_hpp_transformer;
 
 struct eth_hpp_transformer_options {
-    const struct eth_hpp_model *model; /* copied; of family gpt2 */
+    const struct eth_hpp_model *model; /* copied; of a family that is built in */
     uint64_t seed; /* of the initial weights and of dropout: the same on every rank */
     /* The data, as in eth_hpp_stage_ops. Tokens outside the vocabulary are refused. */
     enum eth_hpp_status (*sample)(void *data, int64_t number, int32_t *tokens, int32_t *targets,
@@ -26,7 +26,7 @@ struct eth_hpp_transformer_options {
 
 /* Registers this rank's layers, allocates what they keep and writes their initial weights. Called
  * by every rank, the idle ones too. Freed with eth_hpp_transformer_destroy after the last step; the
- * device memory belongs to the context. Errors: UNSUPPORTED (another family), INPUT (model and plan
+ * device memory belongs to the context. Errors: UNSUPPORTED (another model), INPUT (model and plan
  * do not fit together), MEMORY, and those of eth_hpp_register. */
 enum eth_hpp_status eth_hpp_transformer_create(struct eth_hpp_context *context,
                                                const struct eth_hpp_transformer_options *options,

@@ -1,21 +1,5 @@
 #include "models/transformer_layers.h"
 
-/* GPT-2's layer_norm_epsilon. */
-static const double EPSILON = 1e-5;
-
-struct eth_hpp_transformer_shape
-eth_hpp_transformer_layer_shape(const struct eth_hpp_model *model, int sequence,
-                                const struct eth_hpp_kernels *kernels)
-{
-    return (struct eth_hpp_transformer_shape){.vocabulary = (size_t)model->vocabulary,
-                                              .hidden = (size_t)model->hidden,
-                                              .inner = (size_t)model->inner,
-                                              .heads = (size_t)model->heads,
-                                              .sequence = (size_t)sequence,
-                                              .value_bytes = kernels->value_bytes,
-                                              .sum_bytes = kernels->sum_bytes};
-}
-
 static size_t rows_of(const struct eth_hpp_transformer_run *run)
 {
     return run->samples * run->shape.sequence;
@@ -35,7 +19,8 @@ static size_t hidden_bytes(const struct eth_hpp_transformer_run *run)
 static struct eth_hpp_linear linear_of(const struct eth_hpp_transformer_run *run, size_t in,
                                        size_t out)
 {
-    return (struct eth_hpp_linear){.rows = rows_of(run), .in = in, .out = out, .out_major = false};
+    return (struct eth_hpp_linear){
+        .rows = rows_of(run), .in = in, .out = out, .out_major = run->shape.gated};
 }
 
 /* ---- dropout ---- */
@@ -46,9 +31,10 @@ static struct eth_hpp_dropout dropout_of(const struct eth_hpp_transformer_layer 
                                          const struct eth_hpp_transformer_run *run,
                                          enum operation operation)
 {
-    return (struct eth_hpp_dropout){.rate = operation == AFTER_EMBEDDING ? run->embedding_dropout
-                                            : operation == ON_ATTENTION  ? run->attention_dropout
-                                                                         : run->residual_dropout,
+    const struct eth_hpp_model *model = run->model;
+    return (struct eth_hpp_dropout){.rate = operation == AFTER_EMBEDDING ? model->embedding_dropout
+                                            : operation == ON_ATTENTION  ? model->attention_dropout
+                                                                         : model->residual_dropout,
                                     .seed = run->seed,
                                     .step = run->step,
                                     .first_sample = run->first_sample,
@@ -88,8 +74,8 @@ static struct eth_hpp_attention attention_of(const struct eth_hpp_transformer_la
     return (struct eth_hpp_attention){.samples = run->samples,
                                       .sequence = run->shape.sequence,
                                       .heads = run->shape.heads,
-                                      .key_value_heads = run->shape.heads,
-                                      .head_size = run->shape.hidden / run->shape.heads,
+                                      .key_value_heads = run->shape.key_value_heads,
+                                      .head_size = run->shape.head_size,
                                       .dropout = dropout->rate > 0 ? dropout : NULL};
 }
 
@@ -99,16 +85,32 @@ static void *after_hidden(const struct eth_hpp_transformer_run *run, void *memor
     return (char *)memory + hidden_bytes(run);
 }
 
+/* The memory after attention's output or its gradient, or one hidden vector a row. */
+static void *after_attention(const struct eth_hpp_transformer_run *run, void *memory)
+{
+    const size_t width = eth_hpp_transformer_query_width(&run->shape);
+    const size_t values = width > run->shape.hidden ? width : run->shape.hidden;
+    return (char *)memory + rows_of(run) * values * run->shape.value_bytes;
+}
+
 /* ---- pieces: a norm by the indices of its tensors, a linear layer by that of its weight ---- */
+
+/* Where a norm keeps its rows' means: RMS norms, which have no bias, have none. */
+static void *mean_of(const struct eth_hpp_transformer_layer *layer,
+                     const struct eth_hpp_transformer_run *run, size_t weight,
+                     enum eth_hpp_saved mean)
+{
+    return layer->weights[weight + 1] != NULL ? run->saved[mean] : NULL;
+}
 
 static void norm(const struct eth_hpp_transformer_layer *layer,
                  const struct eth_hpp_transformer_run *run, size_t weight, enum eth_hpp_saved mean,
                  const void *input, void *output)
 {
     run->kernels->ops->layernorm_forward(run->kernels->state, rows_of(run), run->shape.hidden,
-                                         EPSILON, input, layer->weights[weight],
-                                         layer->weights[weight + 1], output, run->saved[mean],
-                                         run->saved[mean + 1]);
+                                         run->model->norm_epsilon, input, layer->weights[weight],
+                                         layer->weights[weight + 1], output,
+                                         mean_of(layer, run, weight, mean), run->saved[mean + 1]);
 }
 
 static void norm_backward(const struct eth_hpp_transformer_layer *layer,
@@ -116,10 +118,10 @@ static void norm_backward(const struct eth_hpp_transformer_layer *layer,
                           enum eth_hpp_saved mean, const void *output_gradient, const void *input,
                           void *input_gradient)
 {
-    run->kernels->ops->layernorm_backward(run->kernels->state, rows_of(run), run->shape.hidden,
-                                          output_gradient, input, layer->weights[weight],
-                                          run->saved[mean], run->saved[mean + 1], input_gradient,
-                                          layer->gradients[weight], layer->gradients[weight + 1]);
+    run->kernels->ops->layernorm_backward(
+        run->kernels->state, rows_of(run), run->shape.hidden, output_gradient, input,
+        layer->weights[weight], mean_of(layer, run, weight, mean), run->saved[mean + 1],
+        input_gradient, layer->gradients[weight], layer->gradients[weight + 1]);
 }
 
 static void linear(const struct eth_hpp_transformer_layer *layer,
@@ -149,33 +151,85 @@ static void linear_input_backward(const struct eth_hpp_transformer_layer *layer,
                                              layer->weights[weight], input_gradient);
 }
 
-/* ---- decoder: x1 = x + projection(attention(norm(x))), out = x1 + outer(gelu(inner(norm(x1))));
- * attention's probabilities and what is added to x and x1 go through dropout ---- */
+/* Turns queries and keys by their positions, or their gradients back, where the model's positions
+ * are rotary. */
+static void turn(const struct eth_hpp_transformer_run *run, bool back, void *qkv)
+{
+    const struct eth_hpp_rotary shape = {.rows = rows_of(run),
+                                         .sequence = run->shape.sequence,
+                                         .heads = run->shape.heads + run->shape.key_value_heads,
+                                         .head_size = run->shape.head_size,
+                                         .stride = eth_hpp_transformer_qkv_width(&run->shape),
+                                         .theta = run->model->rope_theta,
+                                         .back = back};
+    if (shape.theta > 0)
+        run->kernels->ops->rotary(run->kernels->state, &shape, qkv);
+}
+
+/* The MLP's activation function, from what it keeps. */
+static void activate(const struct eth_hpp_transformer_run *run, void *output)
+{
+    const void *inside = run->saved[ETH_HPP_SAVED_INNER];
+    const size_t rows = rows_of(run), width = run->shape.inner;
+    if (run->shape.gated)
+        run->kernels->ops->swiglu_forward(run->kernels->state, rows, width, inside, output);
+    else
+        run->kernels->ops->gelu_forward(run->kernels->state, rows * width, inside, output);
+}
+
+/* In one of the two places: the gradient of its input from that of its output. */
+static const void *activate_backward(const struct eth_hpp_transformer_run *run, void *gradient)
+{
+    void *inside = run->saved[ETH_HPP_SAVED_INNER];
+    const size_t rows = rows_of(run), width = run->shape.inner;
+    if (run->shape.gated) {
+        run->kernels->ops->swiglu_backward(run->kernels->state, rows, width, gradient, inside);
+        return inside;
+    }
+    run->kernels->ops->gelu_backward(run->kernels->state, rows * width, inside, gradient);
+    return gradient;
+}
+
+/* ---- decoder: x1 = x + projection(attention(norm(x))), out = x1 + outer(activation(inner(
+ * norm(x1)))); attention's probabilities and what is added to x and x1 go through dropout ---- */
+
+/* The decoder's matrix products. */
+struct products {
+    struct eth_hpp_linear qkv, projection, inner, outer;
+};
+
+static struct products products_of(const struct eth_hpp_transformer_run *run)
+{
+    const struct eth_hpp_transformer_shape *shape = &run->shape;
+    return (struct products){
+        .qkv = linear_of(run, shape->hidden, eth_hpp_transformer_qkv_width(shape)),
+        .projection = linear_of(run, eth_hpp_transformer_query_width(shape), shape->hidden),
+        .inner = linear_of(run, shape->hidden, eth_hpp_transformer_inner_width(shape)),
+        .outer = linear_of(run, shape->inner, shape->hidden)};
+}
 
 /* Up to the MLP's inner activations: all that backward needs. */
 static void decoder_saved(const struct eth_hpp_transformer_layer *layer,
                           const struct eth_hpp_transformer_run *run, const void *input)
 {
     const struct eth_hpp_kernels_ops *op = run->kernels->ops;
-    const size_t hidden = run->shape.hidden;
-    const struct eth_hpp_linear qkv = linear_of(run, hidden, 3 * hidden);
-    const struct eth_hpp_linear projection = linear_of(run, hidden, hidden);
-    const struct eth_hpp_linear inner = linear_of(run, hidden, run->shape.inner);
+    const struct products by = products_of(run);
     struct eth_hpp_dropout dropout;
     const struct eth_hpp_attention attention = attention_of(layer, run, &dropout);
     void *const *saved = run->saved, *normed = run->workspace[ETH_HPP_WORK_LEFT];
 
     norm(layer, run, ETH_HPP_NORM1_WEIGHT, ETH_HPP_SAVED_NORM1_MEAN, input, normed);
-    linear(layer, run, &qkv, ETH_HPP_QKV_WEIGHT, normed, saved[ETH_HPP_SAVED_QKV]);
+    linear(layer, run, &by.qkv, ETH_HPP_QKV_WEIGHT, normed, saved[ETH_HPP_SAVED_QKV]);
+    turn(run, false, saved[ETH_HPP_SAVED_QKV]);
     op->attention_forward(run->kernels->state, &attention, saved[ETH_HPP_SAVED_QKV],
                           saved[ETH_HPP_SAVED_ATTENTION], saved[ETH_HPP_SAVED_LOG_SUM]);
-    linear(layer, run, &projection, ETH_HPP_PROJECTION_WEIGHT, saved[ETH_HPP_SAVED_ATTENTION],
+    linear(layer, run, &by.projection, ETH_HPP_PROJECTION_WEIGHT, saved[ETH_HPP_SAVED_ATTENTION],
            saved[ETH_HPP_SAVED_MIDDLE]);
     drop(layer, run, AFTER_PROJECTION, saved[ETH_HPP_SAVED_MIDDLE]);
     op->add(run->kernels->state, hidden_count(run), input, saved[ETH_HPP_SAVED_MIDDLE]);
     norm(layer, run, ETH_HPP_NORM2_WEIGHT, ETH_HPP_SAVED_NORM2_MEAN, saved[ETH_HPP_SAVED_MIDDLE],
          normed);
-    linear(layer, run, &inner, ETH_HPP_INNER_WEIGHT, normed, saved[ETH_HPP_SAVED_INNER]);
+    linear(layer, run, &by.inner, ETH_HPP_INNER_WEIGHT, normed, saved[ETH_HPP_SAVED_INNER]);
 }
 
 static void decoder_forward(const struct eth_hpp_transformer_layer *layer,
@@ -183,13 +237,12 @@ static void decoder_forward(const struct eth_hpp_transformer_layer *layer,
                             void *output)
 {
     const struct eth_hpp_kernels_ops *op = run->kernels->ops;
-    const struct eth_hpp_linear outer = linear_of(run, run->shape.inner, run->shape.hidden);
+    const struct products by = products_of(run);
     void *activated = run->workspace[ETH_HPP_WORK_RIGHT];
 
     decoder_saved(layer, run, input);
-    op->gelu_forward(run->kernels->state, rows_of(run) * run->shape.inner,
-                     run->saved[ETH_HPP_SAVED_INNER], activated);
-    linear(layer, run, &outer, ETH_HPP_OUTER_WEIGHT, activated, output);
+    activate(run, activated);
+    linear(layer, run, &by.outer, ETH_HPP_OUTER_WEIGHT, activated, output);
     drop(layer, run, AFTER_OUTER, output);
     op->add(run->kernels->state, hidden_count(run), run->saved[ETH_HPP_SAVED_MIDDLE], output);
 }
@@ -198,24 +251,20 @@ static void decoder_forward(const struct eth_hpp_transformer_layer *layer,
 static void mlp_backward(const struct eth_hpp_transformer_layer *layer,
                          const struct eth_hpp_transformer_run *run, void *gradient)
 {
-    const struct eth_hpp_kernels_ops *op = run->kernels->ops;
-    const size_t hidden = run->shape.hidden, width = run->shape.inner;
-    const size_t inner_count = rows_of(run) * width;
-    const struct eth_hpp_linear inner = linear_of(run, hidden, width);
-    const struct eth_hpp_linear outer = linear_of(run, width, hidden);
-    const void *middle = run->saved[ETH_HPP_SAVED_MIDDLE],
-               *inside = run->saved[ETH_HPP_SAVED_INNER];
+    const struct products by = products_of(run);
+    const void *middle = run->saved[ETH_HPP_SAVED_MIDDLE];
     void *left = run->workspace[ETH_HPP_WORK_LEFT], *right = run->workspace[ETH_HPP_WORK_RIGHT];
     void *normed_gradient = after_hidden(run, right);
     const void *outer_gradient = undropped(layer, run, AFTER_OUTER, gradient, right);
 
-    op->gelu_forward(run->kernels->state, inner_count, inside, left);
-    linear_weight_backward(layer, run, &outer, ETH_HPP_OUTER_WEIGHT, outer_gradient, left);
-    linear_input_backward(layer, run, &outer, ETH_HPP_OUTER_WEIGHT, outer_gradient, left);
-    op->gelu_backward(run->kernels->state, inner_count, inside, left);
+    activate(run, left);
+    linear_weight_backward(layer, run, &by.outer, ETH_HPP_OUTER_WEIGHT, outer_gradient, left);
+    linear_input_backward(layer, run, &by.outer, ETH_HPP_OUTER_WEIGHT, outer_gradient, left);
+    const void *inner_gradient = activate_backward(run, left);
     norm(layer, run, ETH_HPP_NORM2_WEIGHT, ETH_HPP_SAVED_NORM2_MEAN, middle, right);
-    linear_weight_backward(layer, run, &inner, ETH_HPP_INNER_WEIGHT, left, right);
-    linear_input_backward(layer, run, &inner, ETH_HPP_INNER_WEIGHT, left, normed_gradient);
+    linear_weight_backward(layer, run, &by.inner, ETH_HPP_INNER_WEIGHT, inner_gradient, right);
+    linear_input_backward(layer, run, &by.inner, ETH_HPP_INNER_WEIGHT, inner_gradient,
+                          normed_gradient);
     norm_backward(layer, run, ETH_HPP_NORM2_WEIGHT, ETH_HPP_SAVED_NORM2_MEAN, normed_gradient,
                   middle, gradient);
 }
@@ -225,29 +274,28 @@ static void attention_backward(const struct eth_hpp_transformer_layer *layer,
                                void *gradient)
 {
     const struct eth_hpp_kernels_ops *op = run->kernels->ops;
-    const size_t hidden = run->shape.hidden;
-    const struct eth_hpp_linear qkv = linear_of(run, hidden, 3 * hidden);
-    const struct eth_hpp_linear projection = linear_of(run, hidden, hidden);
+    const struct products by = products_of(run);
     struct eth_hpp_dropout dropout;
     const struct eth_hpp_attention attention = attention_of(layer, run, &dropout);
     void *const *saved = run->saved, *qkv_gradient = run->workspace[ETH_HPP_WORK_RIGHT];
-    void *left = run->workspace[ETH_HPP_WORK_LEFT], *second = after_hidden(run, left);
+    void *left = run->workspace[ETH_HPP_WORK_LEFT], *second = after_attention(run, left);
     const void *projected = undropped(layer, run, AFTER_PROJECTION, gradient, second);
 
-    linear_weight_backward(layer, run, &projection, ETH_HPP_PROJECTION_WEIGHT, projected,
+    linear_weight_backward(layer, run, &by.projection, ETH_HPP_PROJECTION_WEIGHT, projected,
                            saved[ETH_HPP_SAVED_ATTENTION]);
-    linear_input_backward(layer, run, &projection, ETH_HPP_PROJECTION_WEIGHT, projected, left);
+    linear_input_backward(layer, run, &by.projection, ETH_HPP_PROJECTION_WEIGHT, projected, left);
     op->attention_backward(run->kernels->state, &attention, left, saved[ETH_HPP_SAVED_QKV],
                            saved[ETH_HPP_SAVED_ATTENTION], saved[ETH_HPP_SAVED_LOG_SUM],
                            qkv_gradient, second);
+    turn(run, true, qkv_gradient);
     norm(layer, run, ETH_HPP_NORM1_WEIGHT, ETH_HPP_SAVED_NORM1_MEAN, input, left);
-    linear_weight_backward(layer, run, &qkv, ETH_HPP_QKV_WEIGHT, qkv_gradient, left);
-    linear_input_backward(layer, run, &qkv, ETH_HPP_QKV_WEIGHT, qkv_gradient, second);
+    linear_weight_backward(layer, run, &by.qkv, ETH_HPP_QKV_WEIGHT, qkv_gradient, left);
+    linear_input_backward(layer, run, &by.qkv, ETH_HPP_QKV_WEIGHT, qkv_gradient, second);
     norm_backward(layer, run, ETH_HPP_NORM1_WEIGHT, ETH_HPP_SAVED_NORM1_MEAN, second, input,
                   gradient);
 }
 
-/* ---- head: loss = cross-entropy(norm(x) x token embedding^T) ---- */
+/* ---- head: loss = cross-entropy(norm(x) x token embedding^T, or a matrix of its own) ---- */
 
 static struct eth_hpp_linear logits_of(const struct eth_hpp_transformer_run *run)
 {

@@ -32,6 +32,8 @@ static size_t lay_out(struct eth_hpp_transformer_measure *m, char *base, size_t 
     size_t used = 0, most = 0;
     for (size_t i = 0; i < eth_hpp_transformer_tensor_count(m->layer.kind); i++) {
         const size_t count = eth_hpp_transformer_tensor_size(&m->model, m->layer.kind, i);
+        if (count == 0)
+            continue;
         m->layer.weights[i] = part(base, &used, count * shape->sum_bytes);
         m->layer.gradients[i] = part(base, &used, count * shape->sum_bytes);
         if (most < count) {
@@ -66,8 +68,9 @@ static void fill_in(struct eth_hpp_transformer_measure *m, size_t samples, size_
     const size_t hidden = samples * m->run.shape.sequence * m->run.shape.hidden;
     kernels->ops->zero(kernels->state, m->memory, bytes);
     for (size_t i = 0; i < eth_hpp_transformer_tensor_count(m->layer.kind); i++)
-        eth_hpp_transformer_tensor_initialise(kernels, &m->model, m->layer.kind, 1, i, 1,
-                                              m->layer.weights[i]);
+        if (m->layer.weights[i] != NULL)
+            eth_hpp_transformer_tensor_initialise(kernels, &m->model, m->layer.kind, 1, i, 1,
+                                                  m->layer.weights[i]);
     kernels->ops->random_normal(kernels->state, hidden, 1, UINT64_MAX, 1, m->input);
 }
 
@@ -78,10 +81,11 @@ enum eth_hpp_status eth_hpp_transformer_measure_open(const struct eth_hpp_kernel
                                                      struct eth_hpp_transformer_measure **measure,
                                                      struct eth_hpp_error *err)
 {
-    if (model->family != ETH_HPP_GPT2)
+    if (!eth_hpp_model_is_built_in(model))
         return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
-                                 "model %s is of family %s; only gpt2 can be measured", model->name,
-                                 eth_hpp_family_name(model->family));
+                                 "model %s is of family %s, which is not built in and cannot be "
+                                 "measured",
+                                 model->name, eth_hpp_family_name(model->family));
     struct eth_hpp_transformer_measure *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return eth_hpp_error_memory(err, "calibration");
@@ -89,10 +93,9 @@ enum eth_hpp_status eth_hpp_transformer_measure_open(const struct eth_hpp_kernel
     made->layer.kind = kind;
     made->run = (struct eth_hpp_transformer_run){
         .kernels = kernels,
-        .shape = eth_hpp_transformer_layer_shape(model, sequence, kernels),
-        .embedding_dropout = model->embedding_dropout,
-        .attention_dropout = model->attention_dropout,
-        .residual_dropout = model->residual_dropout};
+        .model = &made->model,
+        .shape = eth_hpp_transformer_shape_of(model, sequence, kernels->value_bytes,
+                                              kernels->sum_bytes)};
     const size_t bytes = lay_out(made, NULL, (size_t)samples);
     enum eth_hpp_status status = kernels->ops->allocate(kernels->state, bytes, &made->memory, err);
     if (status != ETH_HPP_OK) {

@@ -22,4 +22,8 @@ EXTRA_DIST += \
 	tests/emulation/launcher \
 	tests/recorded/gpt2-reference/config.json \
 	tests/recorded/gpt2-reference/logits.safetensors \
-	tests/recorded/gpt2-reference/model.safetensors
+	tests/recorded/gpt2-reference/model.safetensors \
+	tests/recorded/llama-reference/config.json \
+	tests/recorded/llama-reference/logits.safetensors \
+	tests/recorded/llama-reference/model.safetensors \
+	tests/recorded/make_llama

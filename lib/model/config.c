@@ -2,7 +2,6 @@
 #include "model/model.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,27 +17,23 @@ static int size_of(const struct eth_hpp_json *root, const char *key)
     return (int)eth_hpp_json_integer(root, key, 1, SIZE_MAX_VALUE);
 }
 
-/* What the built-in GPT computes is GPT-2 as published; other settings are noted for it. */
-static void note_unlike(const struct eth_hpp_json *root, struct eth_hpp_model *model)
+/* What the built-in transformer computes are the families as published; other settings are noted
+ * for it. */
+
+static void note_flag(const struct eth_hpp_json *root, const char *key, bool published,
+                      struct eth_hpp_model *model)
 {
-    static const struct {
-        const char *key;
-        bool published;
-    } flags[] = {{"scale_attn_weights", true},
-                 {"scale_attn_by_inverse_layer_idx", false},
-                 {"add_cross_attention", false}};
-    const char *activation = eth_hpp_json_string_or(root, "activation_function", 32, "gelu_new");
-    double epsilon = eth_hpp_json_number_or(root, "layer_norm_epsilon", 0, 1, 1e-5);
-    char *to = model->unlike;
-    if (strcmp(activation, "gelu_new") != 0 && strcmp(activation, "gelu_pytorch_tanh") != 0)
-        snprintf(to, sizeof(model->unlike), "activation_function %s", activation);
-    else if (fabs(epsilon - 1e-5) > 1e-9)
-        snprintf(to, sizeof(model->unlike), "layer_norm_epsilon %g", epsilon);
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
-        bool set = eth_hpp_json_boolean_or(root, flags[i].key, flags[i].published);
-        if (set != flags[i].published)
-            snprintf(to, sizeof(model->unlike), "%s %s", flags[i].key, set ? "true" : "false");
-    }
+    bool set = eth_hpp_json_boolean_or(root, key, published);
+    if (set != published)
+        snprintf(model->unlike, sizeof(model->unlike), "%s %s", key, set ? "true" : "false");
+}
+
+static void note_activation(const struct eth_hpp_json *root, const char *key, const char *published,
+                            const char *same, struct eth_hpp_model *model)
+{
+    const char *activation = eth_hpp_json_string_or(root, key, 32, published);
+    if (strcmp(activation, published) != 0 && strcmp(activation, same) != 0)
+        snprintf(model->unlike, sizeof(model->unlike), "%s %s", key, activation);
 }
 
 /* Below 1, since what is kept is multiplied by 1 / (1 - rate). */
@@ -60,7 +55,58 @@ static void read_gpt2(const struct eth_hpp_json *root, struct eth_hpp_model *mod
     model->embedding_dropout = read_dropout(root, "embd_pdrop");
     model->attention_dropout = read_dropout(root, "attn_pdrop");
     model->residual_dropout = read_dropout(root, "resid_pdrop");
-    note_unlike(root, model);
+    model->norm_epsilon = eth_hpp_json_number_or(root, "layer_norm_epsilon", 0, 1, 1e-5);
+    note_activation(root, "activation_function", "gelu_new", "gelu_pytorch_tanh", model);
+    note_flag(root, "scale_attn_weights", true, model);
+    note_flag(root, "scale_attn_by_inverse_layer_idx", false, model);
+    note_flag(root, "add_cross_attention", false, model);
+}
+
+/* Rotary positions: transformers 5 writes one object with all that concerns them, earlier ones the
+ * theta beside `rope_scaling`, which asks for frequencies of other kinds. */
+static void read_rotary(const struct eth_hpp_json *root, struct eth_hpp_model *model)
+{
+    static const char *const keys[] = {"rope_parameters", "rope_scaling"};
+    model->rope_theta = eth_hpp_json_number_or(root, "rope_theta", 1, 1e12, 1e4);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        if (!eth_hpp_json_has(root, keys[i]))
+            continue;
+        const struct eth_hpp_json object = eth_hpp_json_object(root, keys[i]);
+        const char *old = eth_hpp_json_string_or(&object, "type", 32, "default");
+        const char *type = eth_hpp_json_string_or(&object, "rope_type", 32, old);
+        model->rope_theta =
+            eth_hpp_json_number_or(&object, "rope_theta", 1, 1e12, model->rope_theta);
+        const double part = eth_hpp_json_number_or(&object, "partial_rotary_factor", 0, 1, 1);
+        if (strcmp(type, "default") != 0)
+            snprintf(model->unlike, sizeof(model->unlike), "rope_type %s", type);
+        else if (part < 1)
+            snprintf(model->unlike, sizeof(model->unlike), "partial_rotary_factor %g", part);
+    }
+}
+
+/* A window as long as the context hides nothing. */
+static void note_window(const struct eth_hpp_json *root, struct eth_hpp_model *model)
+{
+    const bool used =
+        eth_hpp_json_boolean_or(root, "use_sliding_window", model->family == ETH_HPP_MISTRAL);
+    const int64_t window =
+        eth_hpp_json_integer_or(root, "sliding_window", 0, SIZE_MAX_VALUE, model->context);
+    if (used && window < model->context)
+        snprintf(model->unlike, sizeof(model->unlike), "sliding_window %lld", (long long)window);
+}
+
+static void read_gated(const struct eth_hpp_json *root, struct eth_hpp_model *model)
+{
+    model->norm_epsilon = eth_hpp_json_number_or(root, "rms_norm_eps", 0, 1, 1e-6);
+    model->attention_dropout = read_dropout(root, "attention_dropout");
+    read_rotary(root, model);
+    note_activation(root, "hidden_act", "silu", "swish", model);
+    if (model->family == ETH_HPP_LLAMA) {
+        note_flag(root, "attention_bias", false, model);
+        note_flag(root, "mlp_bias", false, model);
+    } else {
+        note_window(root, model);
+    }
 }
 
 static void read_others(const struct eth_hpp_json *root, struct eth_hpp_model *model)
@@ -81,6 +127,8 @@ static void read_others(const struct eth_hpp_json *root, struct eth_hpp_model *m
                           "word_embed_proj_dim: %d differs from hidden_size %d, which is not "
                           "supported",
                           projection, model->hidden);
+    if (eth_hpp_model_is_gated(model))
+        read_gated(root, model);
 }
 
 static void read_config(const struct eth_hpp_json *root, struct eth_hpp_model *model)
@@ -113,6 +161,9 @@ static void read_config(const struct eth_hpp_json *root, struct eth_hpp_model *m
                           model->heads, model->key_value_heads);
     model->head_size = (int)eth_hpp_json_integer_or(root, "head_dim", 1, SIZE_MAX_VALUE,
                                                     model->hidden / model->heads);
+    if (model->rope_theta > 0 && model->head_size % 2 != 0)
+        eth_hpp_json_fail(root, "heads of %d values, an odd number, cannot be turned in pairs",
+                          model->head_size);
 }
 
 /* "dir/config.json" and "dir" are both called dir; "tiny.json" is called tiny. */

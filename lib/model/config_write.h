@@ -4,8 +4,8 @@
 
 #include "model/model.h"
 
-/* The text of the config.json of a model of family gpt2; freed by the caller. Errors: UNSUPPORTED
- * (another family), MEMORY. */
+/* The text of the config.json of a model of a family that is built in; freed by the caller. Errors:
+ * UNSUPPORTED (another family), MEMORY. */
 enum eth_hpp_status eth_hpp_model_config_print(const struct eth_hpp_model *model, char **text,
                                                struct eth_hpp_error *err);
 

@@ -34,11 +34,15 @@ enum eth_hpp_kind eth_hpp_model_kind(const struct eth_hpp_model *model, int laye
     return layer <= model->decoders ? ETH_HPP_KIND_DECODER : ETH_HPP_KIND_HEAD;
 }
 
-/* Llama and its kin: RMS norms (one vector), a gated MLP (three matrices), no biases but Qwen's. */
-static bool is_gated(const struct eth_hpp_model *model)
+bool eth_hpp_model_is_gated(const struct eth_hpp_model *model)
 {
     return model->family == ETH_HPP_LLAMA || model->family == ETH_HPP_MISTRAL ||
            model->family == ETH_HPP_QWEN2;
+}
+
+bool eth_hpp_model_is_built_in(const struct eth_hpp_model *model)
+{
+    return model->family == ETH_HPP_GPT2 || eth_hpp_model_is_gated(model);
 }
 
 static double query_size(const struct eth_hpp_model *model)
@@ -55,14 +59,14 @@ static double key_value_size(const struct eth_hpp_model *model)
 static double decoder_matrices(const struct eth_hpp_model *model)
 {
     double h = model->hidden, q = query_size(model), kv = key_value_size(model);
-    return h * (q + kv) + q * h + (is_gated(model) ? 3.0 : 2.0) * h * model->inner;
+    return h * (q + kv) + q * h + (eth_hpp_model_is_gated(model) ? 3.0 : 2.0) * h * model->inner;
 }
 
 static double decoder_parameters(const struct eth_hpp_model *model)
 {
     double h = model->hidden, q = query_size(model), kv = key_value_size(model);
     double matrices = decoder_matrices(model);
-    if (!is_gated(model)) /* two LayerNorms; biases of all four matrices */
+    if (!eth_hpp_model_is_gated(model)) /* two LayerNorms; biases of all four matrices */
         return matrices + 4 * h + (q + kv) + h + model->inner + h;
     return matrices + 2 * h + (model->family == ETH_HPP_QWEN2 ? q + kv : 0);
 }
@@ -90,7 +94,7 @@ double eth_hpp_model_parameters(const struct eth_hpp_model *model, enum eth_hpp_
     case ETH_HPP_KIND_DECODER:
         return decoder_parameters(model);
     case ETH_HPP_KIND_HEAD:
-        return tokens + (is_gated(model) ? 1.0 : 2.0) * model->hidden;
+        return tokens + (eth_hpp_model_is_gated(model) ? 1.0 : 2.0) * model->hidden;
     case ETH_HPP_KINDS:
         break;
     }
@@ -122,31 +126,19 @@ double eth_hpp_model_output_bytes(const struct eth_hpp_model *model, enum eth_hp
     return (double)sequence * model->hidden * eth_hpp_dtype_bytes(dtype);
 }
 
-static struct eth_hpp_transformer_shape gpt_shape(const struct eth_hpp_model *model, int sequence,
-                                                  enum eth_hpp_dtype dtype)
+/* A layer's sizes; gradients, statistics and sums are fp32 whatever the dtype. */
+static struct eth_hpp_transformer_shape shape_of(const struct eth_hpp_model *model, int sequence,
+                                                 enum eth_hpp_dtype dtype)
 {
-    return (struct eth_hpp_transformer_shape){.vocabulary = (size_t)model->vocabulary,
-                                              .hidden = (size_t)model->hidden,
-                                              .inner = (size_t)model->inner,
-                                              .heads = (size_t)model->heads,
-                                              .sequence = (size_t)sequence,
-                                              .value_bytes = (size_t)eth_hpp_dtype_bytes(dtype),
-                                              .sum_bytes = 4};
+    return eth_hpp_transformer_shape_of(model, sequence, (size_t)eth_hpp_dtype_bytes(dtype), 4);
 }
 
-/* A gated decoder keeps its input, query, key, value, attention output, the middle residual, and
- * both halves of the gate. */
 double eth_hpp_model_saved_bytes(const struct eth_hpp_model *model, enum eth_hpp_kind kind,
                                  int sequence, enum eth_hpp_dtype dtype)
 {
-    struct eth_hpp_transformer_shape shape = gpt_shape(model, sequence, dtype);
-    if (kind != ETH_HPP_KIND_DECODER)
-        return (double)eth_hpp_transformer_saved_bytes(&shape, kind) + TOKEN_BYTES * sequence;
-    if (!is_gated(model))
-        return (double)eth_hpp_transformer_saved_bytes(&shape, ETH_HPP_KIND_DECODER);
-    double values =
-        2.0 * model->hidden + 2 * query_size(model) + key_value_size(model) + 2.0 * model->inner;
-    return sequence * (values * eth_hpp_dtype_bytes(dtype) + 4.0 * (model->heads + 2));
+    const struct eth_hpp_transformer_shape shape = shape_of(model, sequence, dtype);
+    const double tokens = kind == ETH_HPP_KIND_DECODER ? 0 : TOKEN_BYTES * sequence;
+    return (double)eth_hpp_transformer_saved_bytes(&shape, kind) + tokens;
 }
 
 /* How many vectors a token the hand-overs take: gradients to send and an input received ahead on
@@ -166,7 +158,7 @@ static int hand_over_buffers(enum eth_hpp_kind kind)
 double eth_hpp_model_workspace_bytes(const struct eth_hpp_model *model, enum eth_hpp_kind kind,
                                      int sequence, enum eth_hpp_dtype dtype)
 {
-    struct eth_hpp_transformer_shape shape = gpt_shape(model, sequence, dtype);
+    const struct eth_hpp_transformer_shape shape = shape_of(model, sequence, dtype);
     double unit = (double)sequence * model->hidden * eth_hpp_dtype_bytes(dtype);
     return (double)eth_hpp_transformer_workspace_bytes(&shape, kind) +
            hand_over_buffers(kind) * unit;

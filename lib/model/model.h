@@ -39,11 +39,14 @@ struct eth_hpp_model {
     int decoders, hidden, inner;
     int heads, key_value_heads, head_size;
     bool tied; /* the head uses the embedding's matrix */
-    /* What its configuration asks for and the built-in GPT does not do: costs are the same. */
-    char unlike[96]; /* makes it another model, "activation_function relu"; "" for nothing */
+    /* What its configuration asks for and the built-in transformer does not do, though costs are
+     * the same: "activation_function relu"; "" for nothing. */
+    char unlike[96];
     /* Probabilities, each of 0 .. 1: of the embedding's output, of attention's, of what the
      * residual stream is given. */
     double embedding_dropout, attention_dropout, residual_dropout;
+    double norm_epsilon; /* added to the variance; read where the model can be trained */
+    double rope_theta;   /* of rotary positions; 0: the model has others */
 };
 
 /* A preset by name, or NULL; and the names, separated by ", ". */
@@ -54,6 +57,13 @@ const char *eth_hpp_preset_names(void);
  * Errors: INPUT (neither; what is wrong in the file), UNSUPPORTED (an architecture not known). */
 enum eth_hpp_status eth_hpp_model_find(const char *name, struct eth_hpp_model *model,
                                        struct eth_hpp_error *err);
+
+/* Llama and its kin: RMS norms, rotary positions, a gated MLP of three matrices, and no biases but
+ * those that Qwen2 adds to queries, keys and values. */
+bool eth_hpp_model_is_gated(const struct eth_hpp_model *model);
+
+/* Whether the built-in transformer trains models of this family. */
+bool eth_hpp_model_is_built_in(const struct eth_hpp_model *model);
 
 /* Layers in all, and the kind of layer i. */
 int eth_hpp_model_layers(const struct eth_hpp_model *model);
@@ -78,9 +88,9 @@ double eth_hpp_model_output_bytes(const struct eth_hpp_model *model, enum eth_hp
 enum { ETH_HPP_SEND_BUFFERS = 4, ETH_HPP_GRADIENT_BUFFERS = 2 };
 
 /* Per sample, of one layer: kept from forward to backward; and needed only while it runs, with the
- * hand-over buffers of a stage of such layers that has neighbours on both sides. GPT-2's figures
- * are what models/transformer.c allocates; the tokens of an embedding and the targets of a head
- * are kept too. */
+ * hand-over buffers of a stage of such layers that has neighbours on both sides. The figures of
+ * families that are built in are what models/transformer.c allocates; the tokens of an embedding
+ * and the targets of a head are kept too. */
 double eth_hpp_model_saved_bytes(const struct eth_hpp_model *model, enum eth_hpp_kind kind,
                                  int sequence, enum eth_hpp_dtype dtype);
 double eth_hpp_model_workspace_bytes(const struct eth_hpp_model *model, enum eth_hpp_kind kind,

@@ -11,13 +11,26 @@
 #include "model/model.h"
 
 struct eth_hpp_transformer_shape {
-    size_t vocabulary, hidden, inner, heads; /* inner: width inside the MLP, 4 x hidden in GPT-2 */
+    size_t vocabulary, hidden, inner; /* inner: width inside the MLP, 4 x hidden in GPT-2 */
+    size_t heads, key_value_heads, head_size;
     size_t sequence;
     size_t value_bytes, sum_bytes; /* of an element, see kernels.h: 4 and 4 in fp32 */
+    bool gated;                    /* Llama's: RMS norms have no means, the MLP has gates and ups */
 };
 
-/* Kept from a layer's forward to its backward. The outputs of LayerNorm and GELU are not: they are
- * made again in backward, which costs little and saves 6 of 16 x hidden values a token. */
+struct eth_hpp_transformer_shape eth_hpp_transformer_shape_of(const struct eth_hpp_model *model,
+                                                              int sequence, size_t value_bytes,
+                                                              size_t sum_bytes);
+
+/* Values of a token's row: the queries of all heads, which is also the width of what attention
+ * gives; queries, keys and values; and what is before the activation function. */
+size_t eth_hpp_transformer_query_width(const struct eth_hpp_transformer_shape *shape);
+size_t eth_hpp_transformer_qkv_width(const struct eth_hpp_transformer_shape *shape);
+size_t eth_hpp_transformer_inner_width(const struct eth_hpp_transformer_shape *shape);
+
+/* Kept from a layer's forward to its backward. The outputs of norms and of the activation function
+ * are not: they are made again in backward, which costs little and saves 6 of 16 x hidden values a
+ * token in GPT-2. */
 enum eth_hpp_saved {
     ETH_HPP_SAVED_INPUT, /* but not of the stage's first layer: the runtime has received it */
     ETH_HPP_SAVED_NORM1_MEAN,
@@ -28,7 +41,7 @@ enum eth_hpp_saved {
     ETH_HPP_SAVED_MIDDLE, /* after the attention's residual */
     ETH_HPP_SAVED_NORM2_MEAN,
     ETH_HPP_SAVED_NORM2_RSTD,
-    ETH_HPP_SAVED_INNER, /* before GELU */
+    ETH_HPP_SAVED_INNER, /* before the activation function */
     ETH_HPP_SAVED_COUNT
 };
 

@@ -9,13 +9,14 @@
 #include "runtime/checkpoint_folder.h"
 #include "runtime/context.h"
 
-/* Hugging Face's models are saved with or without the head, and so with or without this. */
-static const char model_prefix[] = "transformer.";
-
+/* Hugging Face's models are saved with or without the head, and so with or without one of these. */
 static const char *bare_name(const char *name)
 {
-    const size_t length = sizeof(model_prefix) - 1;
-    return strncmp(name, model_prefix, length) == 0 ? name + length : name;
+    static const char *const prefixes[] = {"transformer.", "model."};
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            return name + strlen(prefixes[i]);
+    return name;
 }
 
 /* ---- weights ---- */

@@ -3,11 +3,11 @@
 
 #include "runtime/context.h"
 
-enum { ALIGNMENT = 16 }; /* floats: 64 bytes, a cache line or a vector */
-
+/* 64 bytes: a cache line or a vector. */
 static size_t aligned(size_t count)
 {
-    return (count + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return (count + ETH_HPP_TENSOR_ALIGNMENT - 1) / ETH_HPP_TENSOR_ALIGNMENT *
+           ETH_HPP_TENSOR_ALIGNMENT;
 }
 
 /* The tied block of this name that this rank owns, or -1. */

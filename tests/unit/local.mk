@@ -137,10 +137,10 @@ unit_tests += tests/unit/test_kernels_threads
 tests_unit_test_kernels_threads_SOURCES = tests/unit/test_kernels_threads.c tests/unit/valgrind.h
 tests_unit_test_kernels_threads_LDADD = libkernels.la libbase.la $(CMOCKA_LIBS)
 
-unit_tests += tests/unit/test_gpt
-tests_unit_test_gpt_SOURCES = tests/unit/test_gpt.c tests/unit/gradient_check.h \
+unit_tests += tests/unit/test_transformer
+tests_unit_test_transformer_SOURCES = tests/unit/test_transformer.c tests/unit/gradient_check.h \
 	tests/unit/stage_context.h tests/unit/tiny_transformer.h
-tests_unit_test_gpt_LDADD = libmodels.la libkernels64.la libkernels.la libbase.la $(CMOCKA_LIBS)
+tests_unit_test_transformer_LDADD = libmodels.la libkernels64.la libkernels.la libbase.la $(CMOCKA_LIBS)
 
 unit_tests += tests/unit/test_memory
 tests_unit_test_memory_SOURCES = tests/unit/test_memory.c tests/unit/plan_fixtures.h \
@@ -153,10 +153,15 @@ tests_unit_test_overlap_SOURCES = tests/unit/test_overlap.c tests/unit/plan_fixt
 	tests/emulation/agreeing_transport.h
 tests_unit_test_overlap_LDADD = $(tests_unit_test_memory_LDADD)
 
+unit_tests += tests/unit/test_transformer_recorded
+tests_unit_test_transformer_recorded_SOURCES = tests/unit/test_transformer_recorded.c \
+	tests/unit/gradient_check.h tests/unit/stage_context.h tests/unit/tiny_transformer.h
+tests_unit_test_transformer_recorded_LDADD = $(tests_unit_test_transformer_LDADD)
+
 unit_tests += tests/unit/test_transformer_create
 tests_unit_test_transformer_create_SOURCES = tests/unit/test_transformer_create.c tests/unit/stage_context.h \
 	tests/unit/tiny_transformer.h
-tests_unit_test_transformer_create_LDADD = $(tests_unit_test_gpt_LDADD)
+tests_unit_test_transformer_create_LDADD = $(tests_unit_test_transformer_LDADD)
 
 unit_tests += tests/unit/test_train
 tests_unit_test_train_SOURCES = tests/unit/test_train.c tests/unit/valgrind.h

@@ -16,7 +16,7 @@ struct eth_hpp_context {
     struct eth_hpp_assignment assignment;
     struct eth_hpp_kernels *kernels;
     struct eth_hpp_tensor tensors[STAGE_TENSORS_MAX]; /* names are the context's own copies */
-    void *weights[STAGE_TENSORS_MAX], *gradients[STAGE_TENSORS_MAX];
+    void *weights[STAGE_TENSORS_MAX], *gradients[STAGE_TENSORS_MAX]; /* parts of the first's */
     size_t count;
     struct eth_hpp_stage_ops ops;
     void *user;
@@ -27,11 +27,10 @@ struct eth_hpp_context {
 
 static void stage_context_close(struct eth_hpp_context *context)
 {
-    for (size_t i = 0; i < context->count; i++) {
+    for (size_t i = 0; i < context->count; i++)
         free((void *)(uintptr_t)context->tensors[i].name);
-        free(context->weights[i]);
-        free(context->gradients[i]);
-    }
+    free(context->weights[0]);
+    free(context->gradients[0]);
     for (size_t i = 0; i < context->allocations; i++)
         free(context->memory[i]);
 }
@@ -62,14 +61,24 @@ enum eth_hpp_status eth_hpp_register(struct eth_hpp_context *context,
                                      struct eth_hpp_error *err)
 {
     (void)err;
+    size_t at[STAGE_TENSORS_MAX], total = 0;
     assert_in_range(count, 0, STAGE_TENSORS_MAX);
     for (size_t i = 0; i < count; i++) {
+        const size_t whole = ETH_HPP_TENSOR_ALIGNMENT;
         context->tensors[i] = tensors[i];
         context->tensors[i].name = strdup(tensors[i].name);
-        context->weights[i] = calloc(tensors[i].count, context->kernels->sum_bytes);
-        context->gradients[i] = calloc(tensors[i].count, context->kernels->sum_bytes);
         assert_non_null(context->tensors[i].name);
-        assert_true(context->weights[i] != NULL && context->gradients[i] != NULL);
+        at[i] = total * context->kernels->sum_bytes;
+        total += (tensors[i].count + whole - 1) / whole * whole;
+    }
+    char *weights = calloc(total + 1, sizeof(double)),
+         *gradients = calloc(total + 1, sizeof(double));
+    assert_true(weights != NULL && gradients != NULL);
+    context->weights[0] = weights;
+    context->gradients[0] = gradients;
+    for (size_t i = 0; i < count; i++) {
+        context->weights[i] = weights + at[i];
+        context->gradients[i] = gradients + at[i];
     }
     context->count = count;
     context->ops = *ops;

@@ -167,15 +167,23 @@ static void check_plan(const struct eth_hpp_model *model, unsigned seed)
 static void ranks_hold_what_planning_foresees(void **state)
 {
     (void)state;
-    struct eth_hpp_model models[2] = {*eth_hpp_preset_find("gpt2-tiny6")};
+    enum { MODELS = 4 };
+    struct eth_hpp_model models[MODELS] = {*eth_hpp_preset_find("gpt2-tiny6")};
     models[1] = models[0];
     models[1].vocabulary = 1009; /* sizes that no line of a cache divides */
     models[1].hidden = 60;
     models[1].head_size = 15;
     models[1].inner = 230;
     models[1].tied = false;
-    for (unsigned seed = 0; seed < 40; seed++)
-        check_plan(&models[seed % 2], seed);
+    models[2] = models[3] = *eth_hpp_preset_find("llama-tiny");
+    models[3].family = ETH_HPP_QWEN2;
+    models[3].vocabulary = 1009;
+    models[3].hidden = 60; /* fewer than the queries' 128 */
+    models[3].heads = 8;
+    models[3].inner = 92;
+    models[3].tied = true;
+    for (unsigned seed = 0; seed < 80; seed++)
+        check_plan(&models[seed % MODELS], seed);
 }
 
 static int open_kernels(void **state)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "inventory/device_db.h"
+#include "model/config_write.h"
 #include "plan/derive.h"
 
 static void find(const char *name, struct eth_hpp_model *model)
@@ -82,6 +83,83 @@ static void a_configuration_equals_its_preset(void **state)
     unlink(path);
 }
 
+/* What a Llama's configuration says beside sizes, as transformers 5 and earlier ones write it. */
+static void what_llamas_have_is_read(void **state)
+{
+    (void)state;
+    static const char sizes[] = "{\"model_type\":\"llama\",\"hidden_size\":64,"
+                                "\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+                                "\"intermediate_size\":176,\"max_position_embeddings\":128,"
+                                "\"vocab_size\":256,\"rms_norm_eps\":1e-5}";
+    static const struct {
+        const char *from, *to, *unlike;
+        double theta;
+    } cases[] = {
+        {"}", ",\"rope_scaling\":null}", "", 1e4},
+        {"}", ",\"rope_theta\":5e5}", "", 5e5},
+        {"}", ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":3e5}}", "", 3e5},
+        {"}", ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", "rope_type llama3",
+         1e4},
+        {"}", ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", "rope_type linear", 1e4},
+        {"}", ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}", "partial_rotary_factor 0.5",
+         1e4},
+        {"}", ",\"attention_bias\":true}", "attention_bias true", 1e4},
+        {"}", ",\"mlp_bias\":true}", "mlp_bias true", 1e4},
+        {"}", ",\"hidden_act\":\"gelu\"}", "hidden_act gelu", 1e4},
+        {"llama", "mistral", "", 1e4},
+        {"llama\"", "mistral\",\"sliding_window\":128", "", 1e4},
+        {"llama\"", "mistral\",\"sliding_window\":64", "sliding_window 64", 1e4},
+        {"llama\"", "qwen2\",\"sliding_window\":64", "", 1e4},
+        {"llama\"", "qwen2\",\"sliding_window\":64,\"use_sliding_window\":true",
+         "sliding_window 64", 1e4},
+    };
+    char path[] = "test_model.XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct eth_hpp_model model;
+        write_file(path, with(sizes, cases[i].from, cases[i].to));
+        find(path, &model);
+        assert_string_equal(model.unlike, cases[i].unlike);
+        assert_true(model.rope_theta == cases[i].theta && model.norm_epsilon == 1e-5);
+        assert_true(eth_hpp_model_is_built_in(&model) && model.key_value_heads == 4);
+    }
+    unlink(path);
+}
+
+/* What a checkpoint's config.json says is the model again. */
+static void a_written_configuration_is_read_back(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpt2", "llama-tiny", "llama-70b", "mistral-7b",
+                                        "qwen2-7b"};
+    char path[] = "test_model.XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct eth_hpp_model model, again;
+        struct eth_hpp_error err = {0};
+        char *text;
+        find(names[i], &model);
+        model.attention_dropout = 0.25;
+        must(eth_hpp_model_config_print(&model, &text, &err), &err);
+        write_file(path, text);
+        free(text);
+        find(path, &again);
+        memcpy(again.name, model.name, sizeof(model.name));
+        assert_memory_equal(&again, &model, sizeof(model));
+    }
+    unlink(path);
+    struct eth_hpp_model opt;
+    struct eth_hpp_error err = {0};
+    char *text;
+    find("opt-1.3b", &opt);
+    assert_int_equal(eth_hpp_model_config_print(&opt, &text, &err), ETH_HPP_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "family opt"));
+}
+
 static void bad_configurations_are_refused(void **state)
 {
     (void)state;
@@ -95,6 +173,10 @@ static void bad_configurations_are_refused(void **state)
         {"\"n_layer\":12", "\"n_layer\":0", "n_layer: must be 1.."},
         {"\"n_embd\":768,", "", "n_embd: must be a whole number, is missing"},
         {"\"vocab_size\":50257", "\"vocab_size\":1e12", "vocab_size: must be"},
+        {"\"gpt2\"",
+         "\"llama\",\"hidden_size\":8,\"num_hidden_layers\":2,\"num_attention_heads\":2,"
+         "\"intermediate_size\":16,\"max_position_embeddings\":8,\"head_dim\":3",
+         "heads of 3 values"},
         {"{", "", "not valid JSON"},
     };
     char path[] = "test_model.XXXXXX";
@@ -192,6 +274,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets_have_the_published_numbers_of_parameters),
         cmocka_unit_test(a_configuration_equals_its_preset),
+        cmocka_unit_test(what_llamas_have_is_read),
+        cmocka_unit_test(a_written_configuration_is_read_back),
         cmocka_unit_test(bad_configurations_are_refused),
         cmocka_unit_test(forward_flops_are_twice_the_multiply_adds),
         cmocka_unit_test(derived_times_follow_the_datasheet),

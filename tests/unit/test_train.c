@@ -27,7 +27,8 @@ static const struct eth_hpp_model small = {.name = "small",
                                            .heads = 4,
                                            .key_value_heads = 4,
                                            .head_size = 8,
-                                           .tied = true};
+                                           .tied = true,
+                                           .norm_epsilon = 1e-5};
 
 static const char text[] =
     "A pipeline is a chain of stages. A stage holds some of the layers and hands its activations "

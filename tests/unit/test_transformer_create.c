@@ -5,19 +5,16 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <stdio.h>
+
 #include "model/transformer_memory.h"
 #include "tests/unit/tiny_transformer.h"
 
 static void memory_is_what_planning_predicts(void **state)
 {
     (void)state;
-    const struct eth_hpp_transformer_shape shape = {.vocabulary = VOCABULARY,
-                                                    .hidden = HIDDEN,
-                                                    .inner = 4 * HIDDEN,
-                                                    .heads = 2,
-                                                    .sequence = SEQUENCE,
-                                                    .value_bytes = sizeof(double),
-                                                    .sum_bytes = sizeof(double)};
+    const struct eth_hpp_transformer_shape shape =
+        eth_hpp_transformer_shape_of(&tiny, SEQUENCE, sizeof(double), sizeof(double));
     const size_t input = SEQUENCE * HIDDEN * sizeof(double);
     const size_t decoder = eth_hpp_transformer_saved_bytes(&shape, ETH_HPP_KIND_DECODER);
     const size_t head = eth_hpp_transformer_saved_bytes(&shape, ETH_HPP_KIND_HEAD);
@@ -115,8 +112,10 @@ static void tokens_outside_the_vocabulary_are_refused(void **state)
 static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
-    struct eth_hpp_model llama = tiny;
-    llama.family = ETH_HPP_LLAMA;
+    struct eth_hpp_model opt = tiny, unlike = tiny_llama, odd = tiny_llama;
+    opt.family = ETH_HPP_OPT;
+    snprintf(unlike.unlike, sizeof(unlike.unlike), "rope_type yarn");
+    odd.head_size = 1; /* 8 values of a key's weights */
     const struct eth_hpp_assignment fits = {.end_layer = LAYERS,
                                             .layers = LAYERS,
                                             .samples = 1,
@@ -130,7 +129,9 @@ static void what_does_not_fit_is_refused(void **state)
         const struct eth_hpp_assignment *assignment;
         enum eth_hpp_status status;
         const char *text;
-    } cases[] = {{&llama, &fits, ETH_HPP_ERR_UNSUPPORTED, "family llama"},
+    } cases[] = {{&opt, &fits, ETH_HPP_ERR_UNSUPPORTED, "family opt"},
+                 {&unlike, &fits, ETH_HPP_ERR_UNSUPPORTED, "has rope_type yarn"},
+                 {&odd, &fits, ETH_HPP_ERR_UNSUPPORTED, "no multiples of 16"},
                  {&tiny, &deeper, ETH_HPP_ERR_INPUT, "5 layers, model tiny has 4"},
                  {&tiny, &longer, ETH_HPP_ERR_INPUT, "sequence length 9"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -22,7 +22,8 @@ static const struct eth_hpp_model small = {.name = "small",
                                            .heads = 2,
                                            .key_value_heads = 2,
                                            .head_size = 8,
-                                           .tied = true};
+                                           .tied = true,
+                                           .norm_epsilon = 1e-5};
 
 static void every_kind_takes_time(void **state)
 {
@@ -69,9 +70,9 @@ static void what_cannot_run_is_an_error(void **state)
     assert_int_equal(eth_hpp_kernels_create("cpu", &kernels, NULL), ETH_HPP_OK);
     struct eth_hpp_transformer_measure *measure = NULL;
     struct eth_hpp_error err = {0};
-    struct eth_hpp_model llama = small;
-    llama.family = ETH_HPP_LLAMA;
-    assert_int_equal(eth_hpp_transformer_measure_open(kernels, &llama, ETH_HPP_KIND_DECODER, 8, 1,
+    struct eth_hpp_model opt = small;
+    opt.family = ETH_HPP_OPT;
+    assert_int_equal(eth_hpp_transformer_measure_open(kernels, &opt, ETH_HPP_KIND_DECODER, 8, 1,
                                                       &measure, &err),
                      ETH_HPP_ERR_UNSUPPORTED);
 

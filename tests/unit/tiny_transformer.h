@@ -1,4 +1,4 @@
-/* A tiny GPT in double and one stage of it, driven by hand. */
+/* Tiny models in double and one stage of them, driven by hand. */
 #ifndef ETH_HPP_TESTS_TINY_TRANSFORMER_H
 #define ETH_HPP_TESTS_TINY_TRANSFORMER_H
 
@@ -19,7 +19,28 @@ static const struct eth_hpp_model tiny = {.name = "tiny",
                                           .heads = 2,
                                           .key_value_heads = 2,
                                           .head_size = HIDDEN / 2,
-                                          .tied = true};
+                                          .tied = true,
+                                          .norm_epsilon = 1e-5};
+
+/* Queries wider than the residual stream, and heads that share keys and values. */
+#define TINY_GATED                                                                                 \
+    .vocabulary = VOCABULARY, .context = 8, .decoders = LAYERS - 2, .hidden = HIDDEN,              \
+    .inner = 3 * HIDDEN, .heads = 2, .key_value_heads = 1, .head_size = 2 * HIDDEN
+
+static const struct eth_hpp_model tiny_llama = {.name = "tiny-llama",
+                                                .family = ETH_HPP_LLAMA,
+                                                TINY_GATED,
+                                                .norm_epsilon = 1e-5,
+                                                .rope_theta = 1e4};
+static const struct eth_hpp_model tiny_qwen2 = {.name = "tiny-qwen2",
+                                                .family = ETH_HPP_QWEN2,
+                                                TINY_GATED,
+                                                .tied = true,
+                                                .norm_epsilon = 1e-6,
+                                                .rope_theta = 1e6};
+
+static const struct eth_hpp_model *const tiny_models[] = {&tiny, &tiny_llama, &tiny_qwen2};
+enum { TINY_MODELS = sizeof(tiny_models) / sizeof(tiny_models[0]) };
 
 static struct eth_hpp_kernels *kernels;
 
