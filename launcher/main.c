@@ -17,7 +17,7 @@ static const struct {
     {"show", "draws a plan and its step", eth_hpp_command_show},
     {"simulate", "predicts the step of a plan", eth_hpp_command_simulate},
     {"launch", "plans a job for its GPUs and runs a program with the plan", eth_hpp_command_launch},
-    {"train", "trains the built-in GPT", eth_hpp_command_train},
+    {"train", "trains the built-in transformer", eth_hpp_command_train},
     {"checkpoint", "shows, checks and converts checkpoints", eth_hpp_command_checkpoint},
     {NULL, NULL, NULL},
 };

@@ -1,6 +1,6 @@
 /*
- * eth-hpp train: trains the built-in GPT on the public API. Without a plan in the environment it
- * starts itself through `eth-hpp launch`.
+ * eth-hpp train: trains the built-in transformer on the public API. Without a plan in the
+ * environment it starts itself through `eth-hpp launch`.
  */
 #include "launcher/train.h"
 
@@ -345,7 +345,8 @@ int eth_hpp_command_train(int argc, char **argv)
     static const struct eth_hpp_command command = {
         .name = "train",
         .arguments = "--data=FILE [OPTIONS]",
-        .what = "Trains the built-in GPT by the plan of `eth-hpp launch`; without one it launches "
+        .what = "Trains the built-in transformer by the plan of `eth-hpp launch`; without one it "
+                "launches "
                 "itself.",
         .table = eth_hpp_train_options,
         .count = ETH_HPP_TRAIN_OPTIONS,

@@ -1,4 +1,4 @@
-/* `eth-hpp train`: the built-in GPT on the public API. */
+/* `eth-hpp train`: the built-in transformer on the public API. */
 #ifndef ETH_HPP_LAUNCHER_TRAIN_H
 #define ETH_HPP_LAUNCHER_TRAIN_H
 

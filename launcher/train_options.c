@@ -7,8 +7,8 @@ const struct eth_hpp_option eth_hpp_train_options[ETH_HPP_TRAIN_OPTIONS] = {
                             .help =
                                 "text, of which every byte is a token, or tokens in a .bin file"},
     [ETH_HPP_TRAIN_MODEL] = {.like = &eth_hpp_job_options[ETH_HPP_JOB_MODEL],
-                             .help =
-                                 "preset or config.json of the family gpt2 (default: the plan's)"},
+                             .help = "preset or config.json of the family gpt2, llama, mistral or "
+                                     "qwen2 (default: the plan's)"},
     [ETH_HPP_TRAIN_GLOBAL_BATCH] = {.like = &eth_hpp_job_options[ETH_HPP_JOB_GLOBAL_BATCH],
                                     .help = "samples of a step, where there is no plan yet"},
     [ETH_HPP_TRAIN_SEQ] = {.like = &eth_hpp_job_options[ETH_HPP_JOB_SEQ],

@@ -8,6 +8,7 @@ CLUSTER_DIR=$OTHER_CLUSTER_DIR
 
 STEPS=50
 MODEL=gpt2-tiny6
+PLANNED=gpt2-tiny6 # what plans are made for, where MODEL is a variation of it
 DATA=text
 
 # On emulated devices that are hardly slower than the real arithmetic: time does not matter here.
@@ -40,8 +41,8 @@ memory_as_predicted() { # NAME
 
 # Trains under a plan on the eight GPUs.
 check_plan() { # NAME [REFERENCE]
-	"plan_$1" >"$TEST_WORK/$1.json"
-	train "$1" srun -N4 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix --eth-hpp=gpt2-tiny6 --eth-hpp-plan="$1.json" \
+	"plan_$1" | sed "s/gpt2-tiny6/$PLANNED/" >"$TEST_WORK/$1.json"
+	train "$1" srun -N4 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix --eth-hpp=$PLANNED --eth-hpp-plan="$1.json" \
 		--eth-hpp-calibrate=no "$ETH_HPP_PREFIX/bin/eth-hpp"
 	same_losses "$1" "${2:-reference}"
 	memory_as_predicted "$1"
@@ -74,6 +75,15 @@ check_plan() { # NAME [REFERENCE]
 	check_plan unlike dropping
 	check_plan mixed dropping
 	check_plan recompute dropping
+}
+
+@test "a Llama, with and without recomputed activations" {
+	MODEL=llama-tiny PLANNED=llama-tiny
+	train llama "$ETH_HPP_PREFIX/bin/eth-hpp"
+	losses llama | awk 'NR == 1 { first = $2 } { last = $2 } END { exit !(first > 5.3 && last < 0.75 * first) }'
+	check_plan unlike llama
+	check_plan mixed llama
+	check_plan recompute llama
 }
 
 # The text as 16-bit tokens, with stretches of padding in which whole samples lie.
