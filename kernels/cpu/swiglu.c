@@ -7,7 +7,7 @@ static inline __attribute__((always_inline)) real sigmoid(real x)
 }
 
 ETH_HPP_CPU_CLONES
-static void forward_row(size_t width, const real *gate, const real *up, real *output)
+static void apply_swiglu(size_t width, const real *gate, const real *up, real *output)
 {
 #pragma omp simd
     for (size_t i = 0; i < width; i++)
@@ -16,7 +16,7 @@ static void forward_row(size_t width, const real *gate, const real *up, real *ou
 
 /* With s = sigmoid(gate):  dup = dout gate s,  dgate = dout up s (1 + gate (1 - s)). */
 ETH_HPP_CPU_CLONES
-static void backward_row(size_t width, const real *dout, real *gate, real *up)
+static void apply_swiglu_slope(size_t width, const real *dout, real *gate, real *up)
 {
 #pragma omp simd
     for (size_t i = 0; i < width; i++) {
@@ -39,7 +39,7 @@ static void forward_rows(const void *work, size_t first, size_t end)
     const struct swiglu *at = work;
     for (size_t r = first; r < end; r++) {
         const real *row = at->input + r * 2 * at->width;
-        forward_row(at->width, row, row + at->width, at->output + r * at->width);
+        apply_swiglu(at->width, row, row + at->width, at->output + r * at->width);
     }
 }
 
@@ -48,7 +48,7 @@ static void backward_rows(const void *work, size_t first, size_t end)
     const struct swiglu *at = work;
     for (size_t r = first; r < end; r++) {
         real *row = at->changed + r * 2 * at->width;
-        backward_row(at->width, at->output_gradient + r * at->width, row, row + at->width);
+        apply_swiglu_slope(at->width, at->output_gradient + r * at->width, row, row + at->width);
     }
 }
 
