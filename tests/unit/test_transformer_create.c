@@ -159,6 +159,7 @@ static void idle_ranks_hold_nothing(void **state)
     assert_int_equal(context.count, 0);
     assert_int_equal(context.allocations, 0);
     eth_hpp_transformer_destroy(transformer);
+    stage_context_close(&context);
 }
 
 int main(void)
