@@ -33,16 +33,36 @@ static int find_capacity(struct eth_hpp_chains *chains, int bucket)
     return best;
 }
 
+static int whole(double layers)
+{
+    return layers < INT16_MAX ? (int)layers : INT16_MAX;
+}
+
+/* Layers of a stage of the type whose sums take no longer than that, nor than they may. */
+static int summed_within(const struct eth_hpp_chains *chains, const struct eth_hpp_chain_type *type,
+                         double s)
+{
+    s = fmin(s, chains->sums_s);
+    if (s < 0)
+        return 0;
+    return type->sum_s > 0 ? whole(s / type->sum_s) : INT16_MAX;
+}
+
 /* Layers that types take at a beat. */
 static void set_likely(struct eth_hpp_chains *chains, double beat_s)
 {
     double s = beat_s * (1 + 1e-9) * chains->scale[TYPICAL];
+    double step_s = (fmax(1, chains->task->rounds) - 1) * beat_s + fmax(chains->pass_s, beat_s);
+    chains->end_more = 0;
     for (int t = 0; t < chains->type_count; t++) {
         struct eth_hpp_chain_type *type = &chains->types[t];
-        double layers = s * type->rate;
-        if (type->sum_s > 0 && chains->sums_s < layers * type->sum_s)
-            layers = chains->sums_s / type->sum_s;
-        type->likely = layers < INT16_MAX ? (int)layers : INT16_MAX;
+        int layers = whole(s * type->rate);
+        type->most = summed_within(chains, type, step_s - 2 * type->cross_s);
+        type->most_end = summed_within(chains, type, step_s - type->cross_s);
+        type->likely = layers < type->most ? layers : type->most;
+        int end = layers < type->most_end ? layers : type->most_end;
+        if (end - type->likely > chains->end_more)
+            chains->end_more = end - type->likely;
     }
 }
 
@@ -77,18 +97,17 @@ static void list_active(struct eth_hpp_chains *chains)
         chains->first_active[p] = count;
         for (int t = chains->first_type[p]; t < chains->first_type[p + 1]; t++) {
             struct eth_hpp_chain_type *type = &chains->types[t];
-            if (eth_hpp_chain_layers(type, 0) == 0 || is_useless(chains, t))
+            if (eth_hpp_chain_layers(type, 0) == 0 ? type->most_end == 0 || type->most > 0
+                                                   : is_useless(chains, t))
                 continue;
             chains->active[count++] = t;
             bool inside = type->units * chains->unit[p] < chains->shop->pools.pools[p].per_node;
             double hand_s = inside ? chains->within_s[p] : chains->across_s[p][p];
-            bool few = type->sum_s * layers > chains->sums_s;
-            int most = few ? (int)(chains->sums_s / type->sum_s) : layers;
-            eth_hpp_chain_worker_reach(type->worker, chains->beat_s * (1 + 1e-9), most, layers,
-                                       type->reach);
+            eth_hpp_chain_worker_reach(type->worker, chains->beat_s * (1 + 1e-9), type->most,
+                                       layers, type->reach);
             if (chains->flight != ETH_HPP_CHAIN_LEVEL)
-                eth_hpp_chain_worker_reach(type->worker, chains->beat_s - 2 * hand_s, most, layers,
-                                           type->reach_plain);
+                eth_hpp_chain_worker_reach(type->worker, chains->beat_s - 2 * hand_s, type->most,
+                                           layers, type->reach_plain);
         }
     }
     chains->first_active[chains->pools] = count;
@@ -113,8 +132,8 @@ void eth_hpp_chain_set_beat(struct eth_hpp_chains *chains, double beat_s)
 static bool could_take(struct eth_hpp_chains *chains, double beat_s)
 {
     int all = chains->below[chains->shop->cost->profile->layer_count];
-    double behind = 0;
     set_likely(chains, beat_s);
+    double behind = 2.0 * chains->end_more;
     for (int b = 0; b < ETH_HPP_CHAIN_BUCKETS && 1 << b <= chains->most_in_flight; b++) {
         double layers = behind;
         int most = find_capacity(chains, b);

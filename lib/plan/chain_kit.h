@@ -26,6 +26,8 @@ struct eth_hpp_chain_type {
     double part;                     /* and one divided by them */
     double rate;                     /* layers a second */
     double sum_s;                    /* of a layer's sums */
+    double cross_s; /* of a node's network for its stages' hand-overs on one side, in a step */
+    int most, most_end; /* layers whose sums it carries besides those on both sides, on one */
     int likely;                      /* layers that take a beat */
     int held[ETH_HPP_CHAIN_BUCKETS]; /* the worker's */
     int16_t *reach;                  /* [end] first layer of the longest stage that takes a beat, */
@@ -58,11 +60,15 @@ struct eth_hpp_chains {
     double scale[ETH_HPP_DRAFT_STAGES + 1]; /* [stages behind] of the beat that a stage may take */
     double within_s[ETH_HPP_CLASSES_POOLS]; /* hand-overs: inside a node, and between pools */
     double across_s[ETH_HPP_CLASSES_POOLS][ETH_HPP_CLASSES_POOLS];
-    double network_s[ETH_HPP_CLASSES_POOLS]; /* of each node for one that crosses nodes */
+    double hand_over_s[ETH_HPP_CLASSES_POOLS]; /* of a node's network */
+    double network_s[ETH_HPP_CLASSES_POOLS];   /* of each node for one that crosses nodes */
+    double pass_s; /* about the least time in which a micro-batch passes all layers */
+    double *carried_s; /* [node] scratch */
     /* the beat at hand */
     double beat_s;
     enum eth_hpp_chain_flight flight;
     double sums_s; /* that no stage's sums may take longer than */
+    int end_more;  /* layers that the network lets a stage at an end take more than others */
     double capacity[ETH_HPP_CLASSES_POOLS][ETH_HPP_CHAIN_BUCKETS]; /* layers of a unit */
     int crossings[ETH_HPP_CLASSES_POOLS]; /* that its nodes' networks carry of a pipeline */
     /* states */
@@ -100,6 +106,12 @@ double eth_hpp_chain_least_beat(struct eth_hpp_chains *chains, double known_s, d
 /* About the least time in which a micro-batch passes all layers at the beat, where the pools share
  * them by what they can take. */
 double eth_hpp_chain_least_fill(const struct eth_hpp_chains *chains);
+
+/* ---- chain_network.c ---- */
+
+/* Seconds in which the busiest node's network carries all hand-overs and sums of a step. */
+double eth_hpp_chain_network_s(const struct eth_hpp_chains *chains,
+                               const struct eth_hpp_draft_group *group);
 
 /* ---- chain_states.c ---- */
 

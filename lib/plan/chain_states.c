@@ -20,7 +20,7 @@ struct place {
 static void find_left(const struct eth_hpp_chains *chains, struct place *place)
 {
     for (int b = 0; b < ETH_HPP_CHAIN_BUCKETS; b++) {
-        place->left[b] = 0;
+        place->left[b] = chains->end_more; /* one of them may be the first stage */
         for (int p = 0; p < chains->pools; p++)
             place->left[b] += (chains->units[p] - place->used[p]) * chains->capacity[p][b];
     }
@@ -123,18 +123,30 @@ static struct way find_way(const struct eth_hpp_chains *chains,
     return way;
 }
 
-/* How far the stage reaches with what stages in front of `depth` others may take longer. */
+/* How far the stage reaches with what stages in front of `depth` others may take longer, and at
+ * most so many layers. */
 static int reach_more(const struct eth_hpp_chains *chains, const struct eth_hpp_chain_type *type,
-                      int depth, int first, int end)
+                      int depth, int first, int end, int most)
 {
     const double *until_s = type->worker->until_s;
-    double s = until_s[end] - until_s[first], limit_s = chains->beat_s * chains->scale[depth];
-    while (first > 0 && s + until_s[first] - until_s[first - 1] <= limit_s &&
-           (type->sum_s == 0 || (end - first + 1) * type->sum_s <= chains->sums_s)) {
+    double limit_s = chains->beat_s * chains->scale[depth] * (1 + 1e-9);
+    while (first > 0 && until_s[end] - until_s[first - 1] <= limit_s && end - first < most)
         first--;
-        s += until_s[first + 1] - until_s[first];
-    }
     return first;
+}
+
+/* Does the stage stand on one node with all that is behind it? */
+static bool is_on_last_node(const struct eth_hpp_chains *chains,
+                            const struct eth_hpp_chain_type *type,
+                            const struct eth_hpp_chain_label *label)
+{
+    const struct eth_hpp_chain_type *next = &chains->types[label->type];
+    int like = chains->by_stage ? chains->task->replicas : 1;
+    if (label->depth == 0)
+        return true;
+    return label->run == label->depth && next->pool == type->pool && next->units == type->units &&
+           (label->depth + 1) * type->units * chains->unit[type->pool] * like <=
+               chains->shop->pools.pools[type->pool].per_node;
 }
 
 /* The first layer of a stage of a type in front of the stages of a label; their first one where it
@@ -146,8 +158,13 @@ static int find_first(const struct eth_hpp_chains *chains, const struct place *p
     int end = label->first;
     bool plain = chains->flight != ETH_HPP_CHAIN_LEVEL && label->depth > 0;
     int first = (plain ? type->reach_plain : type->reach)[end];
-    if (chains->scale[label->depth] > 1)
-        first = reach_more(chains, type, label->depth, first, end);
+    if (type->most < type->most_end && is_on_last_node(chains, type, label))
+        first = reach_more(chains, type, label->depth, first, end, type->most_end);
+    else if (type->most < type->most_end && first > 0 &&
+             reach_more(chains, type, label->depth, first, end, type->most_end) == 0)
+        first = 0; /* at the other end */
+    else if (chains->scale[label->depth] > 1)
+        first = reach_more(chains, type, label->depth, first, end, type->most);
     double left =
         place->left[way->bucket] - type->units * chains->capacity[type->pool][way->bucket] + 1e-9;
     if (first == end || chains->below[first] > left)

@@ -69,10 +69,24 @@ static double sum_s(const struct eth_hpp_chains *chains, int pool, int width, in
            cost->cluster->nodes[p->nodes[0]].inter_bandwidth;
 }
 
+/* Seconds in which a node's network hands over one side of what stands there, in a whole step. */
+static double cross_s(const struct eth_hpp_chains *chains, int pool, int gpus)
+{
+    int per_node = chains->shop->pools.pools[pool].per_node, own = chains->task->gpus[pool];
+    int like = chains->by_stage ? chains->task->replicas : 1;
+    double pipelines = like; /* that stand on a node with one stage or with several */
+    if (like * gpus >= per_node)
+        pipelines = (double)per_node / gpus;
+    else if (like * own < per_node && like < chains->task->replicas)
+        pipelines = per_node / own;
+    return pipelines * fmax(1, chains->task->rounds) * chains->hand_over_s[pool];
+}
+
 /* Is a type never worth more than another of as many GPUs of its pool, whatever the beat? */
 static bool is_no_better(const struct eth_hpp_chain_type *a, const struct eth_hpp_chain_type *b)
 {
-    bool no_better = a->units == b->units && a->rate <= b->rate && a->sum_s >= b->sum_s;
+    bool no_better = a->units == b->units && a->rate <= b->rate && a->sum_s >= b->sum_s &&
+                     a->cross_s >= b->cross_s;
     for (int i = 0; i < ETH_HPP_CHAIN_BUCKETS && no_better; i++)
         no_better = a->held[i] <= b->held[i];
     return no_better;
@@ -114,7 +128,8 @@ static void add_type(struct eth_hpp_chains *chains, int pool, int degree, int wi
                                       .width = width,
                                       .degree = degree,
                                       .units = gpus / chains->unit[pool],
-                                      .sum_s = sum_s(chains, pool, width, gpus)};
+                                      .sum_s = sum_s(chains, pool, width, gpus),
+                                      .cross_s = cross_s(chains, pool, gpus)};
     if (type.worker == NULL) {
         eth_hpp_chain_out_of_memory(chains);
         return;
@@ -187,6 +202,7 @@ static void find_hand_overs(struct eth_hpp_chains *chains)
         int x = chains->shop->pools.pools[p].nodes[0];
         const struct eth_hpp_node *a = &cost->cluster->nodes[x];
         chains->within_s[p] = a->intra_latency_s + bytes / a->intra_bandwidth;
+        chains->hand_over_s[p] = bytes / a->inter_bandwidth;
         if (chains->task->gpus[p] > 0)
             chains->network_s[p] = bytes / a->inter_bandwidth *
                                    chains->shop->pools.pools[p].per_node / chains->task->gpus[p];
@@ -203,6 +219,25 @@ static void find_hand_overs(struct eth_hpp_chains *chains)
             chains->across_s[p][q] = latency_s + bytes / bandwidth;
         }
     }
+}
+
+/* About the least time in which a micro-batch passes all layers. */
+static double pass_s(const struct eth_hpp_chains *chains)
+{
+    double rates = 0, passed = 0;
+    for (int p = 0; p < chains->pools; p++) {
+        double best = 0, layer_s = 0; /* layers a second of a unit */
+        for (int t = chains->first_type[p]; t < chains->first_type[p + 1]; t++) {
+            double rate = chains->types[t].rate * chains->types[t].part;
+            if (rate <= best)
+                continue;
+            best = rate;
+            layer_s = chains->types[t].worker->layer_s;
+        }
+        rates += chains->units[p] * best;
+        passed += chains->units[p] * best * layer_s;
+    }
+    return rates > 0 ? passed / rates * chains->below[chains->shop->cost->profile->layer_count] : 0;
 }
 
 void eth_hpp_chain_set_scale(struct eth_hpp_chains *chains, double more)
@@ -231,8 +266,9 @@ bool eth_hpp_chain_prepare(struct eth_hpp_chains *chains, const struct eth_hpp_c
         chains->most_in_flight = 1;
     if (!choose_units(chains))
         return false;
-    list_types(chains);
     find_hand_overs(chains);
+    list_types(chains);
+    chains->pass_s = pass_s(chains);
     if (chains->state_count > chains->state_room) {
         free(chains->labels);
         free(chains->label_count);

@@ -23,9 +23,12 @@ struct eth_hpp_chains *eth_hpp_chains_make(struct eth_hpp_workshop *shop)
         shop->pools.count < ETH_HPP_CLASSES_POOLS ? shop->pools.count : ETH_HPP_CLASSES_POOLS;
     eth_hpp_chain_workers_init(&chains->workers, shop);
     size_t layers = (size_t)shop->cost->profile->layer_count + 1;
+    chains->carried_s =
+        malloc((size_t)shop->cost->cluster->node_count * (size_t)chains->pools *
+               sizeof(*chains->carried_s));
     chains->below = malloc(layers * sizeof(*chains->below));
     chains->reach = malloc(2 * ETH_HPP_CHAIN_TYPES * layers * sizeof(*chains->reach));
-    if (chains->below == NULL || chains->reach == NULL) {
+    if (chains->carried_s == NULL || chains->below == NULL || chains->reach == NULL) {
         eth_hpp_chains_free(chains);
         return NULL;
     }
@@ -45,6 +48,7 @@ void eth_hpp_chains_free(struct eth_hpp_chains *chains)
     eth_hpp_chain_workers_free(&chains->workers);
     free(chains->labels);
     free(chains->label_count);
+    free(chains->carried_s);
     free(chains->below);
     free(chains->reach);
     free(chains);
@@ -115,9 +119,10 @@ static double write_chain(struct eth_hpp_chains *chains, struct eth_hpp_draft_gr
         label = next;
     }
     *beat_s = eth_hpp_pipeline_find_pace(runs, group->stage_count, 4 * group->stage_count).beat_s;
-    for (int p = 0; p < chains->pools; p++)
-        *beat_s = fmax(*beat_s, chains->last.crossings[p] * chains->network_s[p]);
-    return run_s(chains, runs, group->stage_count, *beat_s) + sums->exposed_s;
+    double network_s = eth_hpp_chain_network_s(chains, group);
+    double s = fmax(run_s(chains, runs, group->stage_count, *beat_s) + sums->exposed_s, network_s);
+    *beat_s = fmax(*beat_s, (network_s - chains->pass_s) / fmax(1, chains->task->rounds));
+    return s;
 }
 
 /* The shortest chain so far. */

@@ -10,7 +10,7 @@ libplan_la_SOURCES = \
 	lib/plan/bound_network.c lib/plan/bound_network.h \
 	lib/plan/bound_stages.c lib/plan/bound_stages.h \
 	lib/plan/chains.c lib/plan/chains.h lib/plan/chain_beat.c lib/plan/chain_kit.h \
-	lib/plan/chain_states.c lib/plan/chain_types.c \
+	lib/plan/chain_network.c lib/plan/chain_states.c lib/plan/chain_types.c \
 	lib/plan/chain_workers.c lib/plan/chain_workers.h \
 	lib/plan/classes.c lib/plan/classes.h \
 	lib/plan/cluster.c lib/plan/cluster.h lib/plan/cluster_file.c \
