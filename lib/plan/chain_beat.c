@@ -38,14 +38,21 @@ static int whole(double layers)
     return layers < INT16_MAX ? (int)layers : INT16_MAX;
 }
 
-/* Layers of a stage of the type whose sums take no longer than that, nor than they may. */
-static int summed_within(const struct eth_hpp_chains *chains, const struct eth_hpp_chain_type *type,
-                         double s)
+/* Layers of a stage of the type whose sums take no longer than that. */
+static int summed_within(const struct eth_hpp_chain_type *type, double s)
 {
-    s = fmin(s, chains->sums_s);
     if (s < 0)
         return 0;
     return type->sum_s > 0 ? whole(s / type->sum_s) : INT16_MAX;
+}
+
+/* The first layer of the longest stage of the type up to `end` whose sums take no longer than they
+ * may and than the layers before it take for their last backward. */
+static int summed_first(const struct eth_hpp_chains *chains, const struct eth_hpp_chain_type *type,
+                        int end)
+{
+    double first = (end * type->sum_s - chains->sums_s) / (type->sum_s + chains->drain_s);
+    return first > 0 ? (int)ceil(first) : 0;
 }
 
 /* Layers that types take at a beat. */
@@ -53,14 +60,18 @@ static void set_likely(struct eth_hpp_chains *chains, double beat_s)
 {
     double s = beat_s * (1 + 1e-9) * chains->scale[TYPICAL];
     double step_s = (fmax(1, chains->task->rounds) - 1) * beat_s + fmax(chains->pass_s, beat_s);
+    int layers = chains->shop->cost->profile->layer_count;
+    chains->sums_s = chains->exposed * step_s;
     chains->end_more = 0;
     for (int t = 0; t < chains->type_count; t++) {
         struct eth_hpp_chain_type *type = &chains->types[t];
-        int layers = whole(s * type->rate);
-        type->most = summed_within(chains, type, step_s - 2 * type->cross_s);
-        type->most_end = summed_within(chains, type, step_s - type->cross_s);
-        type->likely = layers < type->most ? layers : type->most;
-        int end = layers < type->most_end ? layers : type->most_end;
+        int likely = whole(s * type->rate);
+        int summed = summed_within(type, chains->sums_s + chains->drain_s * layers / 2);
+        likely = likely < summed ? likely : summed;
+        type->most = summed_within(type, step_s - 2 * type->cross_s);
+        type->most_end = summed_within(type, step_s - type->cross_s);
+        type->likely = likely < type->most ? likely : type->most;
+        int end = likely < type->most_end ? likely : type->most_end;
         if (end - type->likely > chains->end_more)
             chains->end_more = end - type->likely;
     }
@@ -102,12 +113,15 @@ static void list_active(struct eth_hpp_chains *chains)
                 continue;
             chains->active[count++] = t;
             bool inside = type->units * chains->unit[p] < chains->shop->pools.pools[p].per_node;
+            bool limited = type->sum_s > 0 && chains->sums_s < INFINITY;
             double hand_s = inside ? chains->within_s[p] : chains->across_s[p][p];
+            for (int end = 0; end <= layers; end++)
+                type->summed[end] = (int16_t)(limited ? summed_first(chains, type, end) : 0);
             eth_hpp_chain_worker_reach(type->worker, chains->beat_s * (1 + 1e-9), type->most,
-                                       layers, type->reach);
+                                       type->summed, layers, type->reach);
             if (chains->flight != ETH_HPP_CHAIN_LEVEL)
                 eth_hpp_chain_worker_reach(type->worker, chains->beat_s - 2 * hand_s, type->most,
-                                           layers, type->reach_plain);
+                                           type->summed, layers, type->reach_plain);
         }
     }
     chains->first_active[chains->pools] = count;

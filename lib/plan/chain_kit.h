@@ -22,16 +22,17 @@ enum eth_hpp_chain_flight {
 struct eth_hpp_chain_type {
     struct eth_hpp_chain_worker *worker;
     int pool, width, degree;
-    int units;                       /* of the pool's GPUs, */
-    double part;                     /* and one divided by them */
-    double rate;                     /* layers a second */
-    double sum_s;                    /* of a layer's sums */
-    double cross_s; /* of a node's network for its stages' hand-overs on one side, in a step */
+    int units;          /* of the pool's GPUs, */
+    double part;        /* and one divided by them */
+    double rate;        /* layers a second */
+    double sum_s;       /* of a layer's sums */
+    double cross_s;     /* of a node's network for its stages' hand-overs on one side, in a step */
     int most, most_end; /* layers whose sums it carries besides those on both sides, on one */
-    int likely;                      /* layers that take a beat */
+    int likely;         /* layers that take a beat */
     int held[ETH_HPP_CHAIN_BUCKETS]; /* the worker's */
     int16_t *reach;                  /* [end] first layer of the longest stage that takes a beat, */
     int16_t *reach_plain;            /* and of that which leaves time for its hand-overs */
+    int16_t *summed;                 /* [end] first layer of that whose sums take what they may */
 };
 
 /* A chain's last stages over the GPUs of a state. */
@@ -62,13 +63,15 @@ struct eth_hpp_chains {
     double across_s[ETH_HPP_CLASSES_POOLS][ETH_HPP_CLASSES_POOLS];
     double hand_over_s[ETH_HPP_CLASSES_POOLS]; /* of a node's network */
     double network_s[ETH_HPP_CLASSES_POOLS];   /* of each node for one that crosses nodes */
-    double pass_s; /* about the least time in which a micro-batch passes all layers */
+    double pass_s;     /* about the least time in which a micro-batch passes all layers, */
+    double drain_s;    /* and its backward one of them */
     double *carried_s; /* [node] scratch */
     /* the beat at hand */
     double beat_s;
     enum eth_hpp_chain_flight flight;
-    double sums_s; /* that no stage's sums may take longer than */
-    int end_more;  /* layers that the network lets a stage at an end take more than others */
+    double exposed; /* what sums may take after the last backward, as a part of the step; */
+    double sums_s;  /* and in seconds at the beat */
+    int end_more;   /* layers that the network lets a stage at an end take more than others */
     double capacity[ETH_HPP_CLASSES_POOLS][ETH_HPP_CHAIN_BUCKETS]; /* layers of a unit */
     int crossings[ETH_HPP_CLASSES_POOLS]; /* that its nodes' networks carry of a pipeline */
     /* states */
@@ -109,7 +112,8 @@ double eth_hpp_chain_least_fill(const struct eth_hpp_chains *chains);
 
 /* ---- chain_network.c ---- */
 
-/* Seconds in which the busiest node's network carries all hand-overs and sums of a step. */
+/* Seconds in which the busiest node's network carries all hand-overs and sums of a step of the task
+ * with such pipelines; kinds of GPUs that share a node are taken to have one each. */
 double eth_hpp_chain_network_s(const struct eth_hpp_chains *chains,
                                const struct eth_hpp_draft_group *group);
 
@@ -120,7 +124,8 @@ double eth_hpp_chain_network_s(const struct eth_hpp_chains *chains,
 bool eth_hpp_chain_crosses(const struct eth_hpp_chains *chains,
                            const struct eth_hpp_chain_type *type,
                            const struct eth_hpp_chain_label *label);
-/* Looks for the chain of fewest stages at a beat; true if there is one. */
+/* Looks for the chain of fewest stages at a beat, or for any where the task is coarse; true if
+ * there is one. */
 bool eth_hpp_chain_try(struct eth_hpp_chains *chains, double beat_s);
 
 void eth_hpp_chain_out_of_memory(struct eth_hpp_chains *chains);

@@ -33,12 +33,12 @@ static void place(const struct eth_hpp_chains *chains, const struct eth_hpp_draf
         spans[s].end = spans[s].begin + spans[s].gpus;
 }
 
-static bool stand_together(const struct span *a, const struct span *b, int shift_a, int shift_b)
+/* Does one node hold both spans, `shift` GPUs further on? */
+static bool stand_together(const struct span *a, const struct span *b, int shift)
 {
-    int node = (a->begin + shift_a) / a->per_node;
-    return a->pool == b->pool && (a->end + shift_a - 1) / a->per_node == node &&
-           (b->begin + shift_b) / b->per_node == node &&
-           (b->end + shift_b - 1) / b->per_node == node;
+    int node = (a->begin + shift) / a->per_node;
+    return a->pool == b->pool && (a->end + shift - 1) / a->per_node == node &&
+           (b->begin + shift) / b->per_node == node && (b->end + shift - 1) / b->per_node == node;
 }
 
 /* Do so many pipelines leave no node of any pool with some of its GPUs? */
@@ -69,42 +69,53 @@ static double stage_sums_s(const struct eth_hpp_chains *chains,
            cost->cluster->nodes[chains->shop->pools.pools[span->pool].nodes[0]].inter_bandwidth;
 }
 
+/* Adds a stage's share to the nodes of its span: each of its GPUs hands over for so long, and each
+ * node from `new` on sums its layers. */
+static void carry(double *carried_s, const struct span *span, int shift, double each_s, int new,
+                  double sums_s)
+{
+    int last = span->end + shift;
+    for (int at = span->begin + shift, end; at < last; at = end) {
+        int node = at / span->per_node;
+        end = (node + 1) * span->per_node;
+        end = end < last ? end : last;
+        carried_s[node] += (end - at) * each_s + (node >= new ? sums_s : 0);
+    }
+}
+
+/* Adds the r-th pipeline, or all of them where they are placed stage by stage. */
+static void carry_pipeline(const struct eth_hpp_chains *chains,
+                           const struct eth_hpp_draft_group *group, const struct span *spans, int r,
+                           double *const *carried_s)
+{
+    for (int s = 0, first = 0; s < group->stage_count; first += group->stages[s++].layers) {
+        const struct span *span = &spans[s];
+        int own = chains->task->gpus[span->pool], shift = r * own;
+        int new = r > 0 ? (span->end + shift - own - 1) / span->per_node + 1 : 0;
+        int sides = (s > 0 && !stand_together(span, span - 1, shift)) +
+                    (s + 1 < group->stage_count && !stand_together(span, span + 1, shift));
+        double each_s = sides * chains->task->rounds * chains->hand_over_s[span->pool] *
+                        (chains->by_stage ? group->replicas : 1) / span->gpus;
+        carry(carried_s[span->pool], span, shift, each_s, new,
+              stage_sums_s(chains, group, span, s, first));
+    }
+}
+
 double eth_hpp_chain_network_s(const struct eth_hpp_chains *chains,
                                const struct eth_hpp_draft_group *group)
 {
     struct span spans[ETH_HPP_DRAFT_STAGES];
-    double *carried_s[ETH_HPP_CLASSES_POOLS], busiest_s = 0;
-    int nodes = 0, like = chains->by_stage ? group->replicas : 1;
-    int patterns = chains->by_stage ? 1 : group->replicas;
+    double *carried_s[ETH_HPP_CLASSES_POOLS] = {NULL}, busiest_s = 0;
+    int nodes = 0;
     place(chains, group, spans);
     for (int p = 0; p < chains->pools; p++) {
         carried_s[p] = chains->carried_s + nodes;
         nodes += chains->shop->pools.pools[p].node_count;
     }
     memset(chains->carried_s, 0, (size_t)nodes * sizeof(*chains->carried_s));
-    for (int r = 0; r < patterns; r++) {
-        if (r > 0 && fills_nodes(chains, r * like))
-            break; /* the others are like those before */
-        for (int s = 0, first = 0; s < group->stage_count; first += group->stages[s++].layers) {
-            const struct span *span = &spans[s];
-            int own = chains->task->gpus[span->pool] * like, shift = r * own;
-            double sums_s = stage_sums_s(chains, group, span, s, first);
-            int sides = 0;
-            for (int t = s - 1; t <= s + 1; t += 2)
-                sides += t >= 0 && t < group->stage_count &&
-                         !stand_together(span, &spans[t], shift, shift);
-            int before = r > 0 ? (span->end + shift - own - 1) / span->per_node : -1;
-            double each_s = sides * chains->task->rounds * chains->hand_over_s[span->pool] * like /
-                            span->gpus; /* of a GPU */
-            for (int at = span->begin + shift, end; at < span->end + shift; at = end) {
-                int node = at / span->per_node;
-                end = (node + 1) * span->per_node;
-                end = end < span->end + shift ? end : span->end + shift;
-                carried_s[span->pool][node] +=
-                    (end - at) * each_s + (node > before ? sums_s : 0);
-            }
-        }
-    }
+    carry_pipeline(chains, group, spans, 0, carried_s);
+    for (int r = 1; r < group->replicas && !chains->by_stage && !fills_nodes(chains, r); r++)
+        carry_pipeline(chains, group, spans, r, carried_s); /* later ones are like these */
     for (int n = 0; n < nodes; n++)
         busiest_s = fmax(busiest_s, chains->carried_s[n]);
     return busiest_s;

@@ -65,8 +65,8 @@ bool eth_hpp_chain_crosses(const struct eth_hpp_chains *chains,
         return true;
     if (chains->task->gpus[type->pool] * like <= per_node)
         return false;
-    return next->units != type->units ||
-           label->run * type->units * chains->unit[type->pool] * like % per_node == 0;
+    int gpus = type->units * chains->unit[type->pool] * like; /* that stages take together */
+    return next->units != type->units || per_node % gpus != 0 || label->run * gpus % per_node == 0;
 }
 
 /* May a hand-over between the pools cross nodes, or do their networks not carry one more? */
@@ -123,18 +123,6 @@ static struct way find_way(const struct eth_hpp_chains *chains,
     return way;
 }
 
-/* How far the stage reaches with what stages in front of `depth` others may take longer, and at
- * most so many layers. */
-static int reach_more(const struct eth_hpp_chains *chains, const struct eth_hpp_chain_type *type,
-                      int depth, int first, int end, int most)
-{
-    const double *until_s = type->worker->until_s;
-    double limit_s = chains->beat_s * chains->scale[depth] * (1 + 1e-9);
-    while (first > 0 && until_s[end] - until_s[first - 1] <= limit_s && end - first < most)
-        first--;
-    return first;
-}
-
 /* Does the stage stand on one node with all that is behind it? */
 static bool is_on_last_node(const struct eth_hpp_chains *chains,
                             const struct eth_hpp_chain_type *type,
@@ -149,6 +137,23 @@ static bool is_on_last_node(const struct eth_hpp_chains *chains,
                chains->shop->pools.pools[type->pool].per_node;
 }
 
+/* How far the stage reaches from `first` on with what stages in front of others may take longer,
+ * and with what their nodes' networks carry more of where they hand over on one side only. */
+static int reach_more(const struct eth_hpp_chains *chains, const struct eth_hpp_chain_type *type,
+                      const struct eth_hpp_chain_label *label, int first)
+{
+    const double *until_s = type->worker->until_s;
+    double limit_s = chains->beat_s * chains->scale[label->depth] * (1 + 1e-9);
+    int end = label->first, least = type->summed[end], most = first;
+    while (most > least && until_s[end] - until_s[most - 1] <= limit_s &&
+           end - most < type->most_end)
+        most--;
+    if (most == 0 || is_on_last_node(chains, type, label))
+        return most;
+    int between = end - type->most;
+    return most > between ? most : between < first ? between : first;
+}
+
 /* The first layer of a stage of a type in front of the stages of a label; their first one where it
  * takes no layer, or where what is left of the GPUs cannot take the layers before it. */
 static int find_first(const struct eth_hpp_chains *chains, const struct place *place,
@@ -158,13 +163,8 @@ static int find_first(const struct eth_hpp_chains *chains, const struct place *p
     int end = label->first;
     bool plain = chains->flight != ETH_HPP_CHAIN_LEVEL && label->depth > 0;
     int first = (plain ? type->reach_plain : type->reach)[end];
-    if (type->most < type->most_end && is_on_last_node(chains, type, label))
-        first = reach_more(chains, type, label->depth, first, end, type->most_end);
-    else if (type->most < type->most_end && first > 0 &&
-             reach_more(chains, type, label->depth, first, end, type->most_end) == 0)
-        first = 0; /* at the other end */
-    else if (chains->scale[label->depth] > 1)
-        first = reach_more(chains, type, label->depth, first, end, type->most);
+    if (type->most < type->most_end || chains->scale[label->depth] > 1)
+        first = reach_more(chains, type, label, first);
     double left =
         place->left[way->bucket] - type->units * chains->capacity[type->pool][way->bucket] + 1e-9;
     if (first == end || chains->below[first] > left)
@@ -239,7 +239,6 @@ static int extend(struct eth_hpp_chains *chains, const struct place *place, int 
     return chains->first_active[chains->pools];
 }
 
-/* Looks for the chain of fewest stages at a beat; true if there is one. */
 bool eth_hpp_chain_try(struct eth_hpp_chains *chains, double beat_s)
 {
     struct place place = {0};
@@ -251,6 +250,8 @@ bool eth_hpp_chain_try(struct eth_hpp_chains *chains, double beat_s)
         (struct eth_hpp_chain_label){.first = (int16_t)chains->shop->cost->profile->layer_count};
     chains->last.depth = 0;
     for (place.state = 0; place.state < chains->state_count; place.state++) {
+        if (chains->task->coarse && chains->last.depth > 0)
+            break; /* fewer stages may do */
         if (chains->label_count[place.state] > 0)
             find_left(chains, &place);
         for (int i = 0; i < chains->label_count[place.state]; i++)

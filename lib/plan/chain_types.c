@@ -8,10 +8,6 @@
 static const int widths[] = {1, 2, 4, 8};
 enum { WIDTHS = 4 };
 
-/* How many states a search may have: with more, GPUs are counted by twos, fours, ... */
-static const int states_of[] = {[ETH_HPP_EFFORT_QUICK] = 700,
-                                [ETH_HPP_EFFORT_DEFAULT] = 3000,
-                                [ETH_HPP_EFFORT_THOROUGH] = 20000};
 static bool may_use(const struct eth_hpp_chains *chains, int pool, int degree)
 {
     return eth_hpp_classes_has_degree(chains->shop, pool, degree) &&
@@ -102,8 +98,9 @@ static void keep_type(struct eth_hpp_chains *chains, const struct eth_hpp_chain_
     while (at < chains->type_count && !is_no_better(&chains->types[at], type))
         at++;
     struct eth_hpp_chain_type *kept = &chains->types[at];
-    int16_t *reach = kept->reach, *reach_plain = kept->reach_plain; /* stay where they are */
+    int16_t *reach = kept->reach, *reach_plain = kept->reach_plain, *summed = kept->summed;
     *kept = *type;
+    kept->summed = summed; /* these stay where they are */
     kept->reach = reach;
     kept->reach_plain = reach_plain;
     chains->type_count += at == chains->type_count;
@@ -162,8 +159,6 @@ static void list_types(struct eth_hpp_chains *chains)
 static bool choose_units(struct eth_hpp_chains *chains)
 {
     const int *gpus = chains->task->gpus;
-    double size = fmax(1, chains->shop->cost->cluster->gpu_count / 64.0);
-    double most_states = states_of[chains->shop->effort] * sqrt(size);
     for (int p = 0; p < chains->pools; p++)
         chains->unit[p] = 1;
     for (;;) {
@@ -178,7 +173,7 @@ static bool choose_units(struct eth_hpp_chains *chains)
                 coarsest = p;
             }
         }
-        if (states <= most_states)
+        if (states <= chains->task->states)
             break;
         if (coarsest < 0)
             return false;
@@ -256,7 +251,7 @@ bool eth_hpp_chain_prepare(struct eth_hpp_chains *chains, const struct eth_hpp_c
     if (layers >= INT16_MAX) /* what labels count to */
         return false;
     chains->task = task;
-    chains->sums_s = INFINITY;
+    chains->exposed = INFINITY;
     chains->by_stage = by_stage;
     chains->most_in_flight =
         task->rounds < ETH_HPP_CHAIN_FLIGHT ? (int)task->rounds : ETH_HPP_CHAIN_FLIGHT;
@@ -269,6 +264,7 @@ bool eth_hpp_chain_prepare(struct eth_hpp_chains *chains, const struct eth_hpp_c
     find_hand_overs(chains);
     list_types(chains);
     chains->pass_s = pass_s(chains);
+    chains->drain_s = chains->pass_s / chains->shop->cost->profile->layer_count / 2;
     if (chains->state_count > chains->state_room) {
         free(chains->labels);
         free(chains->label_count);

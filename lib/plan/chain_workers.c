@@ -183,11 +183,11 @@ struct eth_hpp_chain_worker *eth_hpp_chain_workers_get(struct eth_hpp_chain_work
 }
 
 void eth_hpp_chain_worker_reach(const struct eth_hpp_chain_worker *worker, double s, int most,
-                                int layers, int16_t *reach)
+                                const int16_t *least, int layers, int16_t *reach)
 {
     for (int end = 0, first = 0; end <= layers; end++) {
-        while (first < end &&
-               (worker->until_s[end] - worker->until_s[first] > s || end - first > most))
+        while (first < end && (worker->until_s[end] - worker->until_s[first] > s ||
+                               end - first > most || first < least[end]))
             first++;
         reach[end] = (int16_t)first;
     }

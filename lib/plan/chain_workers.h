@@ -59,9 +59,9 @@ static inline int eth_hpp_chain_worker_holds(const struct eth_hpp_chain_workers 
     return eth_hpp_chain_worker_find(workers, worker, in_flight, end);
 }
 
-/* reach[end] becomes the first layer of the longest stage up to `end` that takes at most `s` and
- * has at most so many layers. */
+/* reach[end] becomes the first layer of the longest stage up to `end` that takes at most `s`, has
+ * at most so many layers, and does not begin before least[end]. */
 void eth_hpp_chain_worker_reach(const struct eth_hpp_chain_worker *worker, double s, int most,
-                                int layers, int16_t *reach);
+                                const int16_t *least, int layers, int16_t *reach);
 
 #endif

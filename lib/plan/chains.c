@@ -13,6 +13,8 @@ static const double close_of[] = {[ETH_HPP_EFFORT_QUICK] = 1.03,
                                   [ETH_HPP_EFFORT_DEFAULT] = 1.01,
                                   [ETH_HPP_EFFORT_THOROUGH] = 1.003};
 
+#define CLOSE_COARSE 1.05
+
 struct eth_hpp_chains *eth_hpp_chains_make(struct eth_hpp_workshop *shop)
 {
     struct eth_hpp_chains *chains = calloc(1, sizeof(*chains));
@@ -23,11 +25,10 @@ struct eth_hpp_chains *eth_hpp_chains_make(struct eth_hpp_workshop *shop)
         shop->pools.count < ETH_HPP_CLASSES_POOLS ? shop->pools.count : ETH_HPP_CLASSES_POOLS;
     eth_hpp_chain_workers_init(&chains->workers, shop);
     size_t layers = (size_t)shop->cost->profile->layer_count + 1;
-    chains->carried_s =
-        malloc((size_t)shop->cost->cluster->node_count * (size_t)chains->pools *
-               sizeof(*chains->carried_s));
+    chains->carried_s = malloc((size_t)shop->cost->cluster->node_count * (size_t)chains->pools *
+                               sizeof(*chains->carried_s));
     chains->below = malloc(layers * sizeof(*chains->below));
-    chains->reach = malloc(2 * ETH_HPP_CHAIN_TYPES * layers * sizeof(*chains->reach));
+    chains->reach = malloc(3 * ETH_HPP_CHAIN_TYPES * layers * sizeof(*chains->reach));
     if (chains->carried_s == NULL || chains->below == NULL || chains->reach == NULL) {
         eth_hpp_chains_free(chains);
         return NULL;
@@ -35,8 +36,9 @@ struct eth_hpp_chains *eth_hpp_chains_make(struct eth_hpp_workshop *shop)
     for (size_t i = 0; i < layers; i++)
         chains->below[i] = eth_hpp_cost_count(shop->cost, chains->workers.main_kind, 0, (int)i);
     for (size_t t = 0; t < ETH_HPP_CHAIN_TYPES; t++) {
-        chains->types[t].reach = chains->reach + 2 * t * layers;
-        chains->types[t].reach_plain = chains->reach + (2 * t + 1) * layers;
+        chains->types[t].reach = chains->reach + 3 * t * layers;
+        chains->types[t].reach_plain = chains->reach + (3 * t + 1) * layers;
+        chains->types[t].summed = chains->reach + (3 * t + 2) * layers;
     }
     return chains;
 }
@@ -60,12 +62,6 @@ void eth_hpp_chain_out_of_memory(struct eth_hpp_chains *chains)
     eth_hpp_error_memory(&chains->shop->error, "the solver");
 }
 
-/* Seconds of the sums of a chain's stage that takes longest for them, and by which they end after
- * the last backward of the first stage. */
-struct sums {
-    double longest_s, exposed_s;
-};
-
 /* Seconds of all micro-batches: the first ones are run, the others go by at the beat. */
 static double run_s(struct eth_hpp_chains *chains, struct eth_hpp_stage_run *runs, int stages,
                     double beat_s)
@@ -81,13 +77,13 @@ static double run_s(struct eth_hpp_chains *chains, struct eth_hpp_stage_run *run
 
 /* Writes the chain that was found last, and returns what its micro-batches take. */
 static double write_chain(struct eth_hpp_chains *chains, struct eth_hpp_draft_group *group,
-                          double *beat_s, struct sums *sums)
+                          double *beat_s, double *exposed_s)
 {
     struct eth_hpp_stage_run runs[ETH_HPP_DRAFT_STAGES] = {0};
     const struct eth_hpp_chain_label *label = &chains->last;
     int state = chains->last_state;
     double drain_s = 0; /* from a stage's last backward to that of the first stage */
-    *sums = (struct sums){0, 0};
+    *exposed_s = 0;
     *group = (struct eth_hpp_draft_group){.replicas = chains->task->replicas,
                                           .by_stage = chains->by_stage,
                                           .micro_batch = chains->task->micro_batch};
@@ -105,9 +101,8 @@ static double write_chain(struct eth_hpp_chains *chains, struct eth_hpp_draft_gr
             label->seconds / 3; /* as is usual; only how forwards are held up depends on it */
         runs[s].backward_s = label->seconds - runs[s].forward_s;
         double sums_s = (next->first - label->first) * type->sum_s;
-        sums->longest_s = fmax(sums->longest_s, sums_s);
         double gather_s = chains->task->share < 1 ? sums_s / 2 : 0; /* which nothing hides */
-        sums->exposed_s = fmax(sums->exposed_s, fmax(0, sums_s - gather_s - drain_s) + gather_s);
+        *exposed_s = fmax(*exposed_s, fmax(0, sums_s - gather_s - drain_s) + gather_s);
         runs[s].in_flight = label->in_flight;
         if (s + 1 < depth) {
             int pool = type->pool, to = chains->types[next->type].pool;
@@ -120,7 +115,7 @@ static double write_chain(struct eth_hpp_chains *chains, struct eth_hpp_draft_gr
     }
     *beat_s = eth_hpp_pipeline_find_pace(runs, group->stage_count, 4 * group->stage_count).beat_s;
     double network_s = eth_hpp_chain_network_s(chains, group);
-    double s = fmax(run_s(chains, runs, group->stage_count, *beat_s) + sums->exposed_s, network_s);
+    double s = fmax(run_s(chains, runs, group->stage_count, *beat_s) + *exposed_s, network_s);
     *beat_s = fmax(*beat_s, (network_s - chains->pass_s) / fmax(1, chains->task->rounds));
     return s;
 }
@@ -129,7 +124,7 @@ static double write_chain(struct eth_hpp_chains *chains, struct eth_hpp_draft_gr
 struct best {
     double s, beat_s;
     enum eth_hpp_chain_flight flight;
-    struct sums sums; /* of the chain found last */
+    double exposed_s; /* by which the sums of the chain found last end after its last backward */
     struct eth_hpp_draft_group *group;
 };
 
@@ -139,7 +134,7 @@ static bool improve(struct eth_hpp_chains *chains, double *beat_s, struct best *
     struct eth_hpp_draft_group group;
     if (!eth_hpp_chain_try(chains, *beat_s))
         return false;
-    double own_s, s = write_chain(chains, &group, &own_s, &best->sums);
+    double own_s, s = write_chain(chains, &group, &own_s, &best->exposed_s);
     if (own_s < *beat_s)
         *beat_s = own_s;
     if (s < best->s) {
@@ -156,7 +151,10 @@ static bool improve(struct eth_hpp_chains *chains, double *beat_s, struct best *
 static void bisect(struct eth_hpp_chains *chains, enum eth_hpp_chain_flight flight, double low,
                    double high, struct best *best)
 {
-    double close = close_of[chains->shop->effort], more = close - 1, beat_s = 0, least = low;
+    double close = chains->task->coarse ? CLOSE_COARSE : close_of[chains->shop->effort],
+           more = close - 1, beat_s = 0, least = low;
+    if (low == INFINITY)
+        return;
     chains->flight = flight;
     high = fmin(high, ETH_HPP_CHAIN_SLOW * low);
     for (; beat_s < high; more *= 2) {
@@ -204,30 +202,33 @@ static double natural_sums_s(const struct eth_hpp_chains *chains)
     return longest_s;
 }
 
-/* About the least time of any chain of the task, sums included; chains->sums_s becomes what a
- * stage's sums may take in it. Nothing hides the sums of the fullest stage: where they take long,
- * fewer layers for stages on slow networks may be worth a longer beat. */
+/* About the least time of any chain of the task, sums included; chains->exposed becomes what sums
+ * may take after the last backward in it. Where they take long, fewer layers for stages on slow
+ * networks may be worth a longer beat. */
 static double choose_sums(struct eth_hpp_chains *chains, double *unlimited_s)
 {
-    double rounds = fmax(1, chains->task->rounds), best_s = INFINITY, best_sums_s = INFINITY;
-    double natural_s = 0, low = 0;
-    for (int part = 1; part <= 64; part *= 2) {
+    double rounds = fmax(1, chains->task->rounds), best_s = INFINITY, best = INFINITY, low = 0;
+    double exposed = INFINITY;
+    for (int turn = 0; turn < 7; turn++) {
         double ignored_s;
-        chains->sums_s = part == 1 ? INFINITY : natural_s / part;
-        low = eth_hpp_chain_least_beat(chains, low, part == 1 ? unlimited_s : &ignored_s);
+        chains->exposed = exposed;
+        low = eth_hpp_chain_least_beat(chains, low, turn == 0 ? unlimited_s : &ignored_s);
+        if (low == INFINITY)
+            break;
         double fill_s = fmax(low, eth_hpp_chain_least_fill(chains));
-        if (part == 1)
-            natural_s = natural_sums_s(chains);
-        double exposed_s = fmax(0, natural_s / part - fill_s / 3);
-        double s = (rounds - 1) * low + fill_s + exposed_s;
+        double compute_s = (rounds - 1) * low + fill_s;
+        if (turn == 0)
+            exposed = fmax(0, natural_sums_s(chains) - fill_s / 3) / compute_s;
+        double s = (1 + exposed) * compute_s;
         if (s < best_s) {
             best_s = s;
-            best_sums_s = chains->sums_s;
+            best = chains->exposed;
         }
-        if (exposed_s < 0.01 * best_s) /* the beat only grows from here on */
+        if (exposed < 0.01) /* the beat only grows from here on */
             break;
+        exposed /= 2;
     }
-    chains->sums_s = best_sums_s;
+    chains->exposed = best;
     return best_s;
 }
 
@@ -265,7 +266,7 @@ static void find_placed(struct eth_hpp_chains *chains, struct best *best, bool *
     }
     if (!has_short_hand_overs(chains, low))
         bisect(chains, ETH_HPP_CHAIN_LEVEL, low, longest_beat_s(chains, best), best);
-    if (best->beat_s > 1.02 * unlimited_s)
+    if (best->beat_s > 1.02 * unlimited_s && (!chains->task->coarse || best->beat_s == INFINITY))
         bisect(chains, ETH_HPP_CHAIN_PLAIN, low,
                fmin(0.98 * best->beat_s, longest_beat_s(chains, best)), best);
     *tight = *tight || best->beat_s > 1.02 * unlimited_s;
@@ -278,27 +279,29 @@ static void find_summed(struct eth_hpp_chains *chains, const struct eth_hpp_chai
     double unlimited_s;
     if (!eth_hpp_chain_prepare(chains, task, by_stage))
         return;
-    choose_sums(chains, &unlimited_s);
-    double sums_s = chains->sums_s;
-    best->sums = (struct sums){0, 0};
+    if (choose_sums(chains, &unlimited_s) >= best->s)
+        return;
+    double chosen = chains->exposed;
+    best->exposed_s = 0;
     find_placed(chains, best, tight);
-    if (sums_s < INFINITY) {
-        chains->sums_s = INFINITY; /* what was chosen is reckoned, not known */
+    if (task->coarse)
+        return;
+    if (chosen < INFINITY) {
+        chains->exposed = INFINITY; /* what was chosen is reckoned, not known */
         find_placed(chains, best, tight);
     }
-    struct sums sums = best->sums;
+    double exposed = best->exposed_s / fmax(best->s - best->exposed_s, best->exposed_s);
     int step = chains->shop->effort == ETH_HPP_EFFORT_QUICK ? 4 : 2;
-    for (int part = step; part <= 8 && task->alone && sums.exposed_s / part > 0.01 * best->s;
-         part *= step) {
-        chains->sums_s = sums.longest_s / part;
+    for (int part = step; part <= 8 && task->alone && exposed / part > 0.01; part *= step) {
+        chains->exposed = exposed / part;
         bisect(chains, best->flight, eth_hpp_chain_least_beat(chains, 0, &unlimited_s),
                longest_beat_s(chains, best), best);
     }
-    if (best->beat_s == INFINITY || task->rounds > FEW)
+    if (task->rounds > FEW)
         return;
     /* While the last stages wait for the first micro-batch the first ones work, and they work on
      * when those are done: in n micro-batches there is time for one more. */
-    chains->sums_s = sums_s;
+    chains->exposed = chosen;
     eth_hpp_chain_set_scale(chains, 1 + 1 / fmax(2, task->rounds));
     bisect(chains, best->flight, eth_hpp_chain_least_beat(chains, 0, &unlimited_s),
            longest_beat_s(chains, best), best);
@@ -309,9 +312,9 @@ void eth_hpp_chains_limit(struct eth_hpp_chains *chains, int64_t tries)
     chains->limit = chains->tries + tries;
 }
 
-bool eth_hpp_chains_may_go_on(const struct eth_hpp_chains *chains)
+int64_t eth_hpp_chains_tries(const struct eth_hpp_chains *chains)
 {
-    return chains->tries < chains->limit;
+    return chains->tries;
 }
 
 double eth_hpp_chains_find(struct eth_hpp_chains *chains, const struct eth_hpp_chain_task *task,

@@ -16,6 +16,8 @@ struct eth_hpp_chain_task {
     double rounds;  /* micro-batches of each pipeline */
     double limit_s; /* longer ones are of no use */
     double share;   /* of the optimizer's state that stays on a worker */
+    double states;  /* that a search may have: with more, GPUs are counted by twos, fours, ... */
+    bool coarse;    /* a chain that is about the shortest will do */
     bool alone;     /* there are no other pipelines */
     bool lean;      /* fewer micro-batches in flight than 1F1B's, where memory holds no more */
 };
@@ -36,7 +38,8 @@ double eth_hpp_chains_find(struct eth_hpp_chains *chains, const struct eth_hpp_c
 
 /* Ends searches after so many more tries of a stage; what they have found by then counts. */
 void eth_hpp_chains_limit(struct eth_hpp_chains *chains, int64_t tries);
-bool eth_hpp_chains_may_go_on(const struct eth_hpp_chains *chains);
+/* Tries so far. */
+int64_t eth_hpp_chains_tries(const struct eth_hpp_chains *chains);
 
 /* What no chain of the task can fall below, its fill counted; limit_s has no say in it. *tight as
  * above. */

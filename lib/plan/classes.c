@@ -9,12 +9,27 @@ static const int counts[] = {1,   2,   3,   4,   5,   6,   7,   8,   9,   10,   
                              16,  20,  24,  28,  32,  40,  48,  56,  64,  80,   96,   112,
                              128, 160, 192, 256, 320, 384, 512, 640, 768, 1024, 1536, 2048};
 /* What a class may take over the best to be kept. */
-static const double worth_of[] = {[ETH_HPP_EFFORT_QUICK] = 0.99,
-                                  [ETH_HPP_EFFORT_DEFAULT] = 1.03,
-                                  [ETH_HPP_EFFORT_THOROUGH] = 1.1};
+static const double worth_of[] = {
+    [ETH_HPP_EFFORT_QUICK] = 1.0, [ETH_HPP_EFFORT_DEFAULT] = 1.03, [ETH_HPP_EFFORT_THOROUGH] = 1.1};
 /* Shapes that chains are looked for of each set of pools, the most promising first. */
 static const int shapes_of[] = {
     [ETH_HPP_EFFORT_QUICK] = 24, [ETH_HPP_EFFORT_DEFAULT] = 60, [ETH_HPP_EFFORT_THOROUGH] = 200};
+/* States of the search of a chain where there are up to 64 GPUs; fewer at first. */
+static const double states_of[] = {[ETH_HPP_EFFORT_QUICK] = 700,
+                                   [ETH_HPP_EFFORT_DEFAULT] = 3000,
+                                   [ETH_HPP_EFFORT_THOROUGH] = 20000};
+static const double first_states_of[] = {
+    [ETH_HPP_EFFORT_QUICK] = 200, [ETH_HPP_EFFORT_DEFAULT] = 200, [ETH_HPP_EFFORT_THOROUGH] = 3000};
+/* How much longer than what is kept a chain may be then to be looked at closely, */
+#define COARSE 1.05
+/* how many are, */
+static const int refined_of[] = {
+    [ETH_HPP_EFFORT_QUICK] = 2, [ETH_HPP_EFFORT_DEFAULT] = 12, [ETH_HPP_EFFORT_THOROUGH] = 40};
+/* and what part of the tries that are left each shape may take. */
+#define TRIES_FIRST   0.125
+#define TRIES_REFINED 0.5
+/* Stages that are taken to pass before the last one begins, where shapes are compared. */
+#define FILL_STAGES 4
 enum { COUNTS = sizeof(counts) / sizeof(counts[0]), MICRO_BATCH_MAX = 128 };
 
 bool eth_hpp_classes_has_degree(const struct eth_hpp_workshop *shop, int pool, int degree)
@@ -83,6 +98,7 @@ struct shape {
     int replicas, micro_batch;
     double least_s; /* no chain of this shape takes less for a sample, sums not counted */
     bool bounded;   /* memory is considered in that */
+    double found_s; /* what the chain found takes for a sample; INFINITY: none that may be better */
 };
 
 struct eth_hpp_class_finder {
@@ -166,8 +182,8 @@ static int sort_shapes(const struct eth_hpp_class_finder *finder, unsigned mask,
                 rate += finder->gpus[p] / counts[c] * finder->rates[m][p];
             }
             if (whole)
-                finder->shapes[count++] =
-                    (struct shape){counts[c], m, fmax(1, part / round) * m / (rate * part), false};
+                finder->shapes[count++] = (struct shape){
+                    counts[c], m, fmax(1, part / round) * m / (rate * part), false, INFINITY};
         }
     qsort(finder->shapes, (size_t)count, sizeof(finder->shapes[0]), compare_shapes);
     return count;
@@ -217,76 +233,155 @@ static int round_owners(int owners)
     return owners / step * step;
 }
 
-static struct eth_hpp_chain_task make_task(const struct eth_hpp_class_finder *finder,
-                                           const struct shape *shape, unsigned mask, double part)
+/* The search of one set of pools. */
+struct hunt {
+    struct eth_hpp_class_finder *finder;
+    struct eth_hpp_classes *classes;
+    unsigned mask;
+    bool alone;           /* there are no other pools */
+    bool lean;            /* see struct eth_hpp_chain_task */
+    double part, limit_s; /* samples; seconds of one */
+    int64_t tries;        /* left */
+    int open, shapes;     /* shapes that are yet to be tried come first */
+};
+
+static struct eth_hpp_chain_task make_task(const struct hunt *hunt, const struct shape *shape,
+                                           const double *states)
 {
-    struct eth_hpp_chain_task task = {.replicas = shape->replicas,
-                                      .micro_batch = shape->micro_batch,
-                                      .rounds =
-                                          part / ((double)shape->replicas * shape->micro_batch),
-                                      .share = 1};
+    const struct eth_hpp_class_finder *finder = hunt->finder;
+    const struct eth_hpp_workshop *shop = finder->shop;
+    double round = (double)shape->replicas * shape->micro_batch, all_states = 1;
+    struct eth_hpp_chain_task task = {
+        .replicas = shape->replicas,
+        .micro_batch = shape->micro_batch,
+        .rounds = hunt->part / round,
+        .share = 1,
+        .states = states[shop->effort] * sqrt(fmax(1, shop->cost->cluster->gpu_count / 64.0)),
+        .alone = hunt->alone,
+        .lean = hunt->lean};
     int all = 0, own = 0;
     for (int p = 0; p < finder->pools; p++) {
         all += finder->gpus[p];
-        if (!(mask >> p & 1))
+        if (!(hunt->mask >> p & 1))
             continue;
         own += finder->gpus[p];
         task.gpus[p] = finder->gpus[p] / shape->replicas;
+        all_states *= 1 + task.gpus[p];
     }
-    task.alone = mask == (1u << finder->shop->pools.count) - 1;
-    if (!finder->shop->options->no_sharded)
+    task.coarse = states == first_states_of && all_states > task.states;
+    if (!shop->options->no_sharded)
         task.share = 1.0 / round_owners((int)(shape->replicas * ((double)all / own)));
     return task;
 }
 
-/* Looks for the chain of a shape and keeps it if it is among the best. */
-static void try_shape(struct eth_hpp_class_finder *finder, struct eth_hpp_chain_task *task,
-                      double part, double limit_s, struct eth_hpp_classes *classes)
+/* Looks for the chain of a shape, with a part of the tries, and keeps it if it is among the best.
+ * Returns what it takes for a sample; INFINITY where that is not below limit_s. */
+static double try_shape(struct hunt *hunt, struct eth_hpp_chain_task *task, double limit_s,
+                        double tries)
 {
+    struct eth_hpp_chains *chains = hunt->finder->chains;
     struct eth_hpp_draft_group group;
-    task->limit_s = limit_s;
-    double s = eth_hpp_chains_find(finder->chains, task, &group, &classes->tight);
+    int64_t before = eth_hpp_chains_tries(chains);
+    task->limit_s = hunt->part * limit_s;
+    eth_hpp_chains_limit(chains, (int64_t)(tries * (double)hunt->tries));
+    double s = eth_hpp_chains_find(chains, task, &group, &hunt->classes->tight) / hunt->part;
+    hunt->tries -= eth_hpp_chains_tries(chains) - before;
     if (s < INFINITY)
-        keep_class(classes, &group, s / part);
+        keep_class(hunt->classes, &group, s);
+    return s;
 }
 
-static void find(struct eth_hpp_class_finder *finder, unsigned mask, double part, double limit_s,
-                 bool lean, struct eth_hpp_classes *classes)
+/* What a shape promises: with few micro-batches the fill takes longer than its bound knows. */
+static double promise_s(const struct hunt *hunt, const struct shape *shape)
 {
-    int tries = shapes_of[finder->shop->effort], count = sort_shapes(finder, mask, part);
-    bool alone = mask == (1u << finder->shop->pools.count) - 1;
-    while (count > 0 && tries > 0 && eth_hpp_chains_may_go_on(finder->chains) &&
-           !finder->shop->failed) {
-        int at = 0; /* the most promising; of those whose bound is not known yet the first is */
-        for (int i = 1; i < count; i++)
-            if (finder->shapes[i].least_s < finder->shapes[at].least_s)
-                at = i;
-        struct shape *shape = &finder->shapes[at];
-        double worst_s = part * fmin(limit_s, worst_kept(finder, classes));
-        if (part * shape->least_s >= worst_s)
-            break;
-        struct eth_hpp_chain_task task = make_task(finder, shape, mask, part);
-        task.lean = lean;
-        if (!shape->bounded) {
-            shape->bounded = true;
-            shape->least_s = eth_hpp_chains_bound(finder->chains, &task, &classes->tight) / part;
-            continue;
+    return shape->least_s *
+           (1 + FILL_STAGES * shape->replicas * (double)shape->micro_batch / hunt->part);
+}
+
+/* The first shapes look promising; the most promising one of them, whose bound is known. NULL: no
+ * shape is worth a try. */
+static struct shape *next_shape(struct hunt *hunt)
+{
+    struct shape *shapes = hunt->finder->shapes, *best;
+    do {
+        if (hunt->open == 0)
+            return NULL;
+        best = &shapes[0];
+        for (int i = 1; i < hunt->open; i++)
+            if (promise_s(hunt, &shapes[i]) < promise_s(hunt, best))
+                best = &shapes[i];
+        if (best->least_s >= fmin(hunt->limit_s, worst_kept(hunt->finder, hunt->classes))) {
+            *best = shapes[--hunt->open];
+            shapes[hunt->open] = shapes[--hunt->shapes];
+            best = NULL;
+        } else if (!best->bounded) {
+            struct eth_hpp_chain_task task = make_task(hunt, best, first_states_of);
+            best->bounded = true;
+            best->least_s =
+                eth_hpp_chains_bound(hunt->finder->chains, &task, &hunt->classes->tight) /
+                hunt->part;
+            best = NULL;
         }
+    } while (best == NULL);
+    return best;
+}
+
+/* Tries the shapes, the most promising first. */
+static void try_shapes(struct hunt *hunt)
+{
+    const struct eth_hpp_workshop *shop = hunt->finder->shop;
+    struct shape *shapes = hunt->finder->shapes, *shape;
+    int left = shapes_of[shop->effort];
+    while (left-- > 0 && hunt->tries > 0 && !shop->failed && (shape = next_shape(hunt)) != NULL) {
+        struct eth_hpp_classes *classes = hunt->classes;
         double before_s = classes->count > 0 ? classes->kept[0].s_per_sample : INFINITY;
-        try_shape(finder, &task, part, worst_s, classes);
-        if (alone && classes->count > 0 && classes->kept[0].s_per_sample < before_s)
-            tries = shapes_of[finder->shop->effort];
-        *shape = finder->shapes[--count];
-        tries--;
+        struct eth_hpp_chain_task task = make_task(hunt, shape, first_states_of);
+        double limit_s = fmin(hunt->limit_s, worst_kept(hunt->finder, classes));
+        double s = try_shape(hunt, &task, task.coarse ? COARSE * limit_s : limit_s, TRIES_FIRST);
+        if (hunt->alone && classes->count > 0 && classes->kept[0].s_per_sample < before_s)
+            left = shapes_of[shop->effort];
+        struct shape tried = *shape;
+        tried.found_s = task.coarse ? s : INFINITY;
+        *shape = shapes[--hunt->open];
+        shapes[hunt->open] = tried;
+    }
+}
+
+/* Looks at the best of the shapes that were tried once more, closely. */
+static void refine_shapes(struct hunt *hunt)
+{
+    const struct eth_hpp_workshop *shop = hunt->finder->shop;
+    struct shape *begin = hunt->finder->shapes + hunt->open;
+    struct shape *end = hunt->finder->shapes + hunt->shapes;
+    for (int i = 0; i < refined_of[shop->effort] && hunt->tries > 0 && begin < end; i++) {
+        struct shape *best = begin;
+        for (struct shape *shape = begin; shape < end; shape++)
+            if (shape->found_s < best->found_s)
+                best = shape;
+        if (best->found_s == INFINITY || shop->failed)
+            break;
+        struct eth_hpp_chain_task task = make_task(hunt, best, states_of);
+        try_shape(hunt, &task, fmin(hunt->limit_s, worst_kept(hunt->finder, hunt->classes)),
+                  TRIES_REFINED);
+        best->found_s = INFINITY;
     }
 }
 
 void eth_hpp_class_finder_find(struct eth_hpp_class_finder *finder, unsigned mask, double part,
                                double limit_s, int64_t tries, struct eth_hpp_classes *classes)
 {
-    eth_hpp_chains_limit(finder->chains, tries);
-    find(finder, mask, part, limit_s, false, classes);
-    eth_hpp_chains_limit(finder->chains, tries);
-    if (classes->count == 0 && classes->tight)
-        find(finder, mask, part, limit_s, true, classes);
+    struct hunt hunt = {.finder = finder,
+                        .classes = classes,
+                        .mask = mask,
+                        .alone = mask == (1u << finder->shop->pools.count) - 1,
+                        .part = part,
+                        .limit_s = limit_s};
+    for (int lean = 0; lean < 2 && (lean == 0 || (classes->count == 0 && classes->tight)); lean++) {
+        hunt.lean = lean;
+        hunt.open = hunt.shapes = sort_shapes(finder, mask, part);
+        hunt.tries = tries / 2;
+        try_shapes(&hunt);
+        hunt.tries = tries / 2;
+        refine_shapes(&hunt);
+    }
 }

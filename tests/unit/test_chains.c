@@ -2,8 +2,7 @@
 
 #include <math.h>
 
-#include "plan/chain_workers.h"
-#include "plan/chains.h"
+#include "plan/chain_kit.h"
 
 /* Networks that hide no mistake of the computation. */
 #define QUICK_CLUSTER                                                                              \
@@ -41,6 +40,7 @@ static void open_search(struct search *s, const char *cluster)
                                           .rounds = 1000,
                                           .limit_s = INFINITY,
                                           .share = 1,
+                                          .states = 700,
                                           .alone = true};
 }
 
@@ -192,12 +192,67 @@ static void a_slow_network_is_not_crossed(void **state)
     close_search(&s);
 }
 
+/* Eight GPUs of a kind on nodes of four, behind slow networks. */
+#define WIDE_CLUSTER                                                                               \
+    "{\"format\":\"eth-hpp-cluster\",\"version\":1,"                                               \
+    "\"devices\":{\"fast\":{\"memory_bytes\":4e10},\"slow\":{\"memory_bytes\":1.6e10}},"           \
+    "\"nodes\":[{\"name\":\"a[1-2]\",\"device\":\"fast\",\"count\":4,\"intra_bandwidth\":1e13,"    \
+    "\"inter_bandwidth\":1e8},"                                                                    \
+    "{\"name\":\"b[1-2]\",\"device\":\"slow\",\"count\":4,\"intra_bandwidth\":1e13,"               \
+    "\"inter_bandwidth\":2e8}]}"
+
+/* What the busiest network carries of a chain is what it carries in the plan, wherever the nodes'
+ * GPUs go. The tied tensor is left out, as chains do. */
+static void the_busiest_network_is_that_of_the_plan(void **state)
+{
+    (void)state;
+    static const struct {
+        int replicas, stages, pools[4], workers[4], layers[4];
+        bool by_stage;
+    } cases[] = {
+        {1, 4, {0, 0, 1, 1}, {4, 4, 4, 4}, {1, 2, 2, 1}, false},
+        {1, 3, {0, 1, 0}, {4, 8, 4}, {2, 1, 3}, false},
+        {2, 4, {0, 0, 1, 1}, {2, 2, 2, 2}, {1, 2, 2, 1}, false},
+        {2, 4, {0, 0, 1, 1}, {2, 2, 2, 2}, {1, 2, 2, 1}, true},
+        {4, 3, {0, 1, 1}, {2, 1, 1}, {4, 1, 1}, true},
+        {4, 4, {1, 0, 0, 1}, {1, 1, 1, 1}, {1, 2, 2, 1}, false},
+        {1, 1, {0}, {8}, {6}, false},
+    };
+    struct search s;
+    open_search(&s, WIDE_CLUSTER);
+    s.f.profile.tied_count = 0;
+    s.shop.unfolded = true;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct eth_hpp_draft draft = {.group_count = 1};
+        struct eth_hpp_draft_group *group = &draft.groups[0];
+        *group = (struct eth_hpp_draft_group){.replicas = cases[i].replicas,
+                                              .micro_batch = 8,
+                                              .by_stage = cases[i].by_stage,
+                                              .stage_count = cases[i].stages};
+        for (int j = 0; j < cases[i].stages; j++)
+            group->stages[j] =
+                (struct eth_hpp_draft_stage){.layers = cases[i].layers[j],
+                                             .part_count = 1,
+                                             .parts = {{cases[i].pools[j], cases[i].workers[j]}}};
+        s.task.replicas = cases[i].replicas;
+        s.task.micro_batch = 8;
+        s.task.rounds = s.options.global_batch / 8.0 / cases[i].replicas;
+        s.task.gpus[0] = s.task.gpus[1] = 8 / cases[i].replicas;
+        assert_true(eth_hpp_chain_prepare(s.chains, &s.task, cases[i].by_stage));
+        assert_int_equal(eth_hpp_draft_lay(&s.shop, &draft), ETH_HPP_DRAFT_FITS);
+        double carried_s = eth_hpp_chain_network_s(s.chains, group);
+        assert_true(fabs(carried_s - s.shop.step.network_s) < 0.01 * s.shop.step.network_s);
+    }
+    close_search(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_shortest_chain_is_found),
                                        cmocka_unit_test(a_worker_holds_as_many_layers_as_fit),
                                        cmocka_unit_test(a_chain_fits_memory),
                                        cmocka_unit_test(nothing_longer_than_the_limit_is_found),
-                                       cmocka_unit_test(a_slow_network_is_not_crossed)};
+                                       cmocka_unit_test(a_slow_network_is_not_crossed),
+                                       cmocka_unit_test(the_busiest_network_is_that_of_the_plan)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
