@@ -135,7 +135,6 @@ struct eth_hpp_ucx_group {
     int *order;                  /* [count] positions, machine by machine */
     int *machine_start;          /* [machines + 1] in the order */
     int machines, machine, seat; /* this rank's machine, and its place there */
-    int slots;
     size_t sums;          /* begun so far, where members reach each other's data */
     size_t chunk, chunks; /* floats of a chunk; chunks of all sums up to the running one */
     struct eth_hpp_ucx_piece *pieces; /* [count] of the chunk that was looked at last */

@@ -33,7 +33,6 @@ static void arrange(struct eth_hpp_ucx_group *group, bool apart)
         group->machines++;
     }
     group->machine_start[group->machines] = placed;
-    group->slots = group->machines == 1 ? 2 : ETH_HPP_UCX_SLOTS;
     group->chunk = group->machines == 1 ? ETH_HPP_UCX_NEAR_CHUNK
                                         : larger(ETH_HPP_UCX_FAR_CHUNK,
                                                  (size_t)group->machines * ETH_HPP_UCX_FAR_PART);

@@ -16,9 +16,9 @@ static size_t seats_bytes(int members)
 static size_t shared_bytes(const struct eth_hpp_ucx_group *group)
 {
     /* Slots for each member's addends and for the sums. */
-    const size_t slots = (size_t)eth_hpp_ucx_members_here(group) + 1;
+    const size_t runs = (size_t)eth_hpp_ucx_members_here(group) + 1;
     return seats_bytes(eth_hpp_ucx_members_here(group)) +
-           sizeof(float) * group->chunk * (size_t)group->slots * slots;
+           sizeof(float) * group->chunk * ETH_HPP_UCX_SLOTS * runs;
 }
 
 /* The end of every member is noticed, and every member can be woken. */
@@ -70,7 +70,7 @@ static struct eth_hpp_ucx_near *map(const struct eth_hpp_ucx_group *group, int d
     near->seats = near->memory;
     const size_t members = (size_t)eth_hpp_ucx_members_here(group);
     near->addends = (float *)((char *)near->memory + seats_bytes((int)members));
-    near->sums = near->addends + members * (size_t)group->slots * group->chunk;
+    near->sums = near->addends + members * ETH_HPP_UCX_SLOTS * group->chunk;
     return near;
 }
 

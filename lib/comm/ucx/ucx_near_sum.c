@@ -8,7 +8,7 @@ struct range {
 
 static float *addends_of(const struct eth_hpp_ucx_group *group, size_t chunk, int seat)
 {
-    const size_t slots = (size_t)group->slots * group->chunk;
+    const size_t slots = ETH_HPP_UCX_SLOTS * group->chunk;
     return eth_hpp_ucx_sum_slot(group, group->near->addends + (size_t)seat * slots, chunk);
 }
 
@@ -193,14 +193,14 @@ static void take(const struct eth_hpp_ucx_sum *sum, size_t chunk)
 /* A slot is free when all are done with the chunk that was in it. */
 static bool may_sum(struct eth_hpp_ucx_sum *sum)
 {
-    const size_t slots = (size_t)sum->group->slots, chunk = sum->summed;
+    const size_t slots = ETH_HPP_UCX_SLOTS, chunk = sum->summed;
     return chunk < sum->filled && eth_hpp_ucx_near_all_have(sum, ETH_HPP_UCX_FILLED, chunk + 1) &&
            (chunk < slots || eth_hpp_ucx_near_all_have(sum, ETH_HPP_UCX_TAKEN, chunk + 1 - slots));
 }
 
 static bool may_fill(struct eth_hpp_ucx_sum *sum)
 {
-    const size_t slots = (size_t)sum->group->slots, chunk = sum->filled;
+    const size_t slots = ETH_HPP_UCX_SLOTS, chunk = sum->filled;
     return chunk < sum->end &&
            (chunk < slots || eth_hpp_ucx_near_all_have(sum, ETH_HPP_UCX_SUMMED, chunk + 1 - slots));
 }

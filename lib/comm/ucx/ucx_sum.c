@@ -21,7 +21,7 @@ size_t eth_hpp_ucx_sum_lay(const struct eth_hpp_ucx_sum *sum, size_t chunk)
 
 float *eth_hpp_ucx_sum_slot(const struct eth_hpp_ucx_group *group, float *slots, size_t chunk)
 {
-    return slots + chunk % (size_t)group->slots * group->chunk;
+    return slots + chunk % ETH_HPP_UCX_SLOTS * group->chunk;
 }
 
 static void begin(struct eth_hpp_ucx_sum *sum)

@@ -22,11 +22,13 @@
 #include "comm/ucx/ucx.h"
 
 enum {
-    ETH_HPP_UCX_SLOTS = 4, /* at most */
+    /* Few, and small chunks: what is under way should stay in the caches from the sender's copy to
+     * the receiver's. */
+    ETH_HPP_UCX_SLOTS = 2,
     /* Floats of a chunk: of all members' pieces on one machine; with others at least, and of a
      * machine's part at least. */
     ETH_HPP_UCX_NEAR_CHUNK = 1 << 14,
-    ETH_HPP_UCX_FAR_CHUNK = 1 << 17,
+    ETH_HPP_UCX_FAR_CHUNK = 1 << 15,
     ETH_HPP_UCX_FAR_PART = 1 << 13,
     ETH_HPP_UCX_ADD_BLOCK = 1024 /* floats that stay in the nearest cache while added */
 };
