@@ -25,6 +25,7 @@
 #ifndef ETH_HPP_KERNELS_H
 #define ETH_HPP_KERNELS_H
 
+#include "base/dtype.h"
 #include "base/error.h"
 
 /* A linear layer: output[rows][out] = input[rows][in] x weight + bias. */
@@ -91,6 +92,10 @@ struct eth_hpp_kernels_ops {
     enum eth_hpp_status (*allocate)(void *state, size_t bytes, void **memory,
                                     struct eth_hpp_error *err);
     void (*release)(void *state, void *memory);
+    /* Takes this much at once, or what a device has left if that is less; what is allocated from
+     * here on is cut from it and goes with the kernels. Devices where that brings nothing ignore
+     * it. Errors: MEMORY. */
+    enum eth_hpp_status (*reserve)(void *state, size_t bytes, struct eth_hpp_error *err);
     /* The host memory of to_device may be reused at once. to_host waits until the data are there.
      */
     enum eth_hpp_status (*to_device)(void *state, void *to, const void *host, size_t bytes,
@@ -245,18 +250,23 @@ struct eth_hpp_kernels_ops {
 };
 
 struct eth_hpp_kernels {
-    const char *name; /* "cpu" */
+    const char *name; /* "cpu", "cuda"; with "emulated" in it where it is only that */
     const struct eth_hpp_kernels_ops *ops;
     void *state;
     size_t value_bytes, sum_bytes;
+    bool host_memory; /* its memory is the host's, which a program and a transport reach */
     void (*destroy)(struct eth_hpp_kernels *kernels);
 };
 
-/* Opens the kernels of a device kind: "cpu" (matrix products by oneDNN; on $ETH_HPP_CPU_THREADS
- * threads, else $OMP_NUM_THREADS, else the cores that are this rank's own). What they compute does
- * not depend on the number of threads. Freed with eth_hpp_kernels_destroy. Errors:
- * UNSUPPORTED (not built, or no such device), INPUT (a bad variable), MEMORY. */
-enum eth_hpp_status eth_hpp_kernels_create(const char *name, struct eth_hpp_kernels **kernels,
+/* Opens the kernels of a device for values of this dtype: "cpu" (matrix products by oneDNN; on
+ * $ETH_HPP_CPU_THREADS threads, else $OMP_NUM_THREADS, else the cores that are this rank's own;
+ * fp32 only), "cuda", the first GPU that CUDA shows, or "cuda:GPU-...", that of this UUID. What is
+ * computed does not depend on the number of threads. The GPU module is opened here
+ * ($ETH_HPP_CUDA_MODULE in place of the installed one). Freed with eth_hpp_kernels_destroy. Errors:
+ * UNSUPPORTED (not built, no such device, no driver, a dtype that it does not have), INPUT (a bad
+ * variable), MEMORY, IO. */
+enum eth_hpp_status eth_hpp_kernels_create(const char *device, enum eth_hpp_dtype values,
+                                           struct eth_hpp_kernels **kernels,
                                            struct eth_hpp_error *err);
 /* NULL is fine. Memory that was allocated must have been released. */
 void eth_hpp_kernels_destroy(struct eth_hpp_kernels *kernels);

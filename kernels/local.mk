@@ -1,6 +1,7 @@
 noinst_LTLIBRARIES += libkernels.la
 libkernels_la_SOURCES = \
 	kernels/kernels.c kernels/kernels.h \
+	kernels/module.h \
 	kernels/adamw.h \
 	kernels/random.h
 # Replicas must stay bit-identical on unlike machines, so no step may be fused with another. Loops
@@ -8,6 +9,7 @@ libkernels_la_SOURCES = \
 # that, it is no reason for clang to warn.
 kernels_cflags = $(AM_CFLAGS) -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd \
 	-Wno-pass-failed
+libkernels_la_CPPFLAGS = $(AM_CPPFLAGS) -DETH_HPP_MODULE_FOLDER='"$(pkglibdir)"'
 libkernels_la_CFLAGS = $(kernels_cflags)
 
 if HAVE_ONEDNN

@@ -202,21 +202,20 @@ static void save(const char *path, const struct bench *bench, enum eth_hpp_dtype
 
 /* ---- the rank's device ---- */
 
-/* Why this build cannot measure the rank's device; NULL where it can. */
-static const char *cannot_measure(const struct eth_hpp_model *model, enum eth_hpp_dtype dtype,
-                                  const struct eth_hpp_launch_rank *rank)
+/* Why a job's times cannot be measured on any device; NULL where they can. */
+static const char *cannot_measure(const struct eth_hpp_model *model, enum eth_hpp_dtype dtype)
 {
     if (!eth_hpp_model_is_built_in(model))
         return "only models that are built in can be measured: gpt2, llama, mistral and qwen2";
-    if (dtype != ETH_HPP_FP32)
-        return "CPU kernels measure fp32 only";
-    if (rank->time_scale <= 0 && strcmp(rank->device, ETH_HPP_CPU_DEVICE) != 0)
-        return "this build has kernels for CPUs and emulated devices only";
-    return NULL;
+    return dtype != ETH_HPP_FP32 ? "only fp32 can be measured" : NULL;
 }
 
-static double memory_limit(const struct eth_hpp_launch_rank *rank)
+/* The ranks of a node share its memory, but not that of GPUs, which hold what their driver needs.
+ */
+static double memory_limit(const struct eth_hpp_launch_rank *rank, bool host_memory)
 {
+    if (!host_memory)
+        return 0.8 * rank->gpu.memory_bytes;
     double free_bytes = (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     double share = free_bytes / (2.0 * (rank->local_size > 0 ? rank->local_size : 1));
     return share < rank->gpu.memory_bytes ? share : rank->gpu.memory_bytes;
@@ -230,7 +229,7 @@ enum eth_hpp_status eth_hpp_calibrate_device(const struct eth_hpp_model *model, 
                                              struct eth_hpp_error *err)
 {
     char path[4096];
-    const char *why = cannot_measure(model, dtype, rank);
+    const char *why = cannot_measure(model, dtype);
     *times = (struct eth_hpp_launch_times){0};
     if (why != NULL && request->when == ETH_HPP_CALIBRATE_YES)
         return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED, "this device cannot be measured: %s",
@@ -248,12 +247,20 @@ enum eth_hpp_status eth_hpp_calibrate_device(const struct eth_hpp_model *model, 
     if (rank->time_scale > 0 && spec != NULL)
         bench.emulator = (struct eth_hpp_emulator){
             .half_flops = spec->half_flops, .speed = rank->speed, .time_scale = rank->time_scale};
-    enum eth_hpp_status status = eth_hpp_kernels_create("cpu", &kernels, err);
+    char device[ETH_HPP_LAUNCH_DEVICE_MAX];
+    eth_hpp_launch_device(rank, device);
+    enum eth_hpp_status status = eth_hpp_kernels_create(device, dtype, &kernels, err);
+    if (status == ETH_HPP_ERR_UNSUPPORTED && request->when == ETH_HPP_CALIBRATE_AUTO) {
+        eth_hpp_log_debug("times are not measured: %s", err->text);
+        return ETH_HPP_OK; /* a plan can be made all the same, for a program of another kind */
+    }
+    if (status == ETH_HPP_ERR_UNSUPPORTED)
+        return eth_hpp_error_prefix(err, "this device cannot be measured");
     if (status != ETH_HPP_OK)
         return status;
     bench.kernels = kernels;
     const double start = eth_hpp_clock_now();
-    status = measure(&bench, memory_limit(rank), times, err);
+    status = measure(&bench, memory_limit(rank, kernels->host_memory), times, err);
     times->measuring_s = eth_hpp_clock_now() - start;
     eth_hpp_kernels_destroy(kernels);
     if (status == ETH_HPP_OK && cache)

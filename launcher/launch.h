@@ -74,6 +74,12 @@ void eth_hpp_launch_rank_fill(const struct eth_hpp_inventory *inventory,
                               const struct eth_hpp_bootstrap_place *place,
                               struct eth_hpp_launch_rank *rank);
 
+/* What the rank computes on, as eth_hpp_kernels_create takes it: its GPU, by UUID, where it has one
+ * that is not emulated, else the processors. */
+enum { ETH_HPP_LAUNCH_DEVICE_MAX = 128 };
+void eth_hpp_launch_device(const struct eth_hpp_launch_rank *rank,
+                           char device[ETH_HPP_LAUNCH_DEVICE_MAX]);
+
 /* Refuses ranks of different versions, two ranks on one GPU, and emulated beside real devices. The
  * same on every rank. Errors: INPUT. */
 enum eth_hpp_status eth_hpp_launch_ranks_check(const struct eth_hpp_launch_rank *ranks, int count,

@@ -56,6 +56,14 @@ void eth_hpp_launch_rank_fill(const struct eth_hpp_inventory *inventory,
     }
 }
 
+void eth_hpp_launch_device(const struct eth_hpp_launch_rank *rank,
+                           char device[ETH_HPP_LAUNCH_DEVICE_MAX])
+{
+    const bool gpu = rank->time_scale <= 0 && strcmp(rank->gpu.device, ETH_HPP_CPU_DEVICE) != 0;
+    snprintf(device, ETH_HPP_LAUNCH_DEVICE_MAX, "%s%s%s", gpu ? "cuda" : "cpu",
+             gpu && rank->gpu.uuid[0] != '\0' ? ":" : "", gpu ? rank->gpu.uuid : "");
+}
+
 /* ---- all ranks ---- */
 
 static bool same_gpu(const struct eth_hpp_launch_rank *a, const struct eth_hpp_launch_rank *b)

@@ -167,7 +167,10 @@ enum eth_hpp_status eth_hpp_launch_environment(const struct eth_hpp_bootstrap_pl
                                                struct eth_hpp_error *err)
 {
     const struct eth_hpp_launch_rank *own = &ranks[place->rank];
+    char device[ETH_HPP_LAUNCH_DEVICE_MAX];
     bool failed = false;
+    eth_hpp_launch_device(own, device);
+    set(&failed, "ETH_HPP_DEVICE", "%s", device);
     set(&failed, "RANK", "%d", place->rank);
     set(&failed, "WORLD_SIZE", "%d", place->size);
     set(&failed, "LOCAL_RANK", "%d", place->local_rank);

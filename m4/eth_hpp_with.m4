@@ -102,16 +102,27 @@ AC_DEFUN([ETH_HPP_WITH_CUDA], [
         AC_PATH_PROG([NVCC], [nvcc], [], [$eth_hpp_cuda_path])
         AS_IF([test -n "$NVCC"], [have_cuda=yes])
     ])
-    AC_ARG_VAR([CUDA_ARCHITECTURES], [compute capabilities to compile for, such as "75 80 90" (default: all that nvcc offers)])
-    AS_IF([test $have_cuda = yes && test -z "$CUDA_ARCHITECTURES"],
+    AC_ARG_VAR([CUDA_ARCHITECTURES],
+        [compute capabilities to compile for, such as "75 80 90" (default: the first of each generation, whose code the others run)])
+    CUDA_ALL_ARCHITECTURES=
+    AS_IF([test $have_cuda = yes],
         [for eth_hpp_architecture in `"$NVCC" --list-gpu-arch | sed -n 's/^compute_//p' | sort -un`; do
-            AS_IF([test $eth_hpp_architecture -ge 70], [CUDA_ARCHITECTURES="$CUDA_ARCHITECTURES $eth_hpp_architecture"])
+            AS_IF([test $eth_hpp_architecture -ge 70], [CUDA_ALL_ARCHITECTURES="$CUDA_ALL_ARCHITECTURES $eth_hpp_architecture"])
+        done])
+    AC_SUBST([CUDA_ALL_ARCHITECTURES])
+    AS_IF([test -z "$CUDA_ARCHITECTURES"],
+        [eth_hpp_generation=
+        for eth_hpp_architecture in $CUDA_ALL_ARCHITECTURES; do
+            AS_IF([test "${eth_hpp_architecture%?}" != "$eth_hpp_generation"], [CUDA_ARCHITECTURES="$CUDA_ARCHITECTURES $eth_hpp_architecture"])
+            eth_hpp_generation=${eth_hpp_architecture%?}
         done])
     AS_CASE([$CUDA_ARCHITECTURES], [*@<:@!0-9\ @:>@*],
         [AC_MSG_ERROR([CUDA_ARCHITECTURES="$CUDA_ARCHITECTURES" are no compute capabilities: give numbers such as "75 80 90"])])
     AM_CONDITIONAL([HAVE_CUDA], [test $have_cuda = yes])
     ETH_HPP_RESULT([cuda], [the CUDA toolkit], [no GPU module])
-    AS_IF([test $have_cuda = yes], [summary_cuda="found, but this version has no GPU module yet, only its kernels"])
+    AS_IF([test $have_cuda = yes], [CUDA_LIBDIR=`dirname "$NVCC"`/../lib64])
+    AC_SUBST([CUDA_LIBDIR])
+    AS_IF([test $have_cuda = yes], [summary_cuda=`echo yes, for compute capabilities $CUDA_ARCHITECTURES`])
 ])
 
 # A C++ compiler is needed only to run the GPU module's kernels without a GPU.

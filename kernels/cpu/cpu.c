@@ -45,6 +45,7 @@ enum eth_hpp_status ETH_HPP_CPU(create)(struct eth_hpp_kernels **kernels, struct
                                      .state = threads,
                                      .value_bytes = sizeof(real),
                                      .sum_bytes = sizeof(real),
+                                     .host_memory = true,
                                      .destroy = destroy};
     *kernels = made;
     return ETH_HPP_OK;

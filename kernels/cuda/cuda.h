@@ -2,7 +2,7 @@
  * The CUDA kernels: portable CUDA C++ (compute capability 7.5 and later; no tensor-core or TMA
  * instructions, those are cuBLASLt's), a file for each kind of operation, each with one function
  * that puts its operations into the table. Values are fp32, bf16 or fp16, sums fp32; all arithmetic
- * is done in fp32. Everything is issued on one stream and nothing is allocated after `create`.
+ * is done in fp32. Operations are issued on the compute stream and allocate nothing.
  *
  * These files are also compiled for the host (tests/emulation/cuda): kernels are launched through
  * `launch`, shared memory is static, and shuffles and barriers are of whole warps and blocks.
@@ -21,22 +21,37 @@ extern "C" {
 
 namespace eth_hpp {
 
+/* What tensors are cut from, one after the other. */
+struct piece {
+    char *memory; /* NULL: nothing is reserved, each tensor is allocated by itself */
+    size_t bytes, used;
+};
+
 /* The state that operations get. */
 struct cuda {
     enum eth_hpp_dtype values;
     size_t value_bytes;
     int processors; /* multiprocessors */
-    cudaStream_t stream;
+    cudaStream_t streams[ETH_HPP_STREAMS];
+    piece reserved;
     struct products *products;    /* linear.cu's */
     double *parts;                /* PARTS partial sums on the device */
-    struct eth_hpp_error failure; /* the first that was met, told by the next synchronize */
+    struct eth_hpp_error failure; /* the first that was met, told by `tell` */
 };
+
+inline cudaStream_t compute_stream(const cuda *state)
+{
+    return state->streams[ETH_HPP_STREAM_COMPUTE];
+}
 
 constexpr int PARTS = 256;
 
 /* Keeps the first failure of the device or of a library. */
 void note(cuda *state, const char *what, cudaError_t error);
 void note(cuda *state, const char *what, cublasStatus_t status);
+
+/* The first failure, if there was one. */
+enum eth_hpp_status tell(const cuda *state, struct eth_hpp_error *err);
 
 template <typename... Parameters, typename... Arguments>
 void launch(cuda *state, const char *name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
@@ -45,7 +60,7 @@ void launch(cuda *state, const char *name, void (*kernel)(Parameters...), dim3 g
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
-    config.stream = state->stream;
+    config.stream = compute_stream(state);
     note(state, name, cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
 }
 
@@ -79,6 +94,7 @@ template <typename Work> void with_value(const cuda *state, Work work)
 }
 
 void memory_provide(struct eth_hpp_kernels_ops *ops);
+void streams_provide(struct eth_hpp_kernels_ops *ops);
 void embedding_provide(struct eth_hpp_kernels_ops *ops);
 void layernorm_provide(struct eth_hpp_kernels_ops *ops);
 void linear_provide(struct eth_hpp_kernels_ops *ops);
@@ -90,6 +106,10 @@ void dropout_provide(struct eth_hpp_kernels_ops *ops);
 void cross_entropy_provide(struct eth_hpp_kernels_ops *ops);
 void optimizer_provide(struct eth_hpp_kernels_ops *ops);
 void initialise_provide(struct eth_hpp_kernels_ops *ops);
+
+/* All streams. */
+cudaError_t streams_open(cuda *state);
+void streams_close(cuda *state);
 
 /* linear.cu's handle and workspace. */
 enum eth_hpp_status products_open(cuda *state, struct eth_hpp_error *err);

@@ -140,7 +140,7 @@ static void multiply(cuda *state, const product &p, const void *a, const void *b
     note(state, "a matrix product",
          cublasLtMatmul(state->products->handle, d->how, &one, a, d->a, b, d->b, &kept, c, d->c, c,
                         d->c, &d->algorithm, state->products->workspace, WORKSPACE_BYTES,
-                        state->stream));
+                        compute_stream(state)));
 }
 
 /* output^T [out] = (weight^T or weight) x input^T */

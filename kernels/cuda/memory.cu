@@ -2,19 +2,59 @@
 
 namespace eth_hpp {
 
-static enum eth_hpp_status allocate(void *, size_t bytes, void **memory, struct eth_hpp_error *err)
+constexpr size_t ALIGNMENT = 256; /* as cudaMalloc has it */
+constexpr size_t KEPT_FREE = 64;  /* a part of the memory, for what CUDA's libraries load later */
+
+static enum eth_hpp_status take(size_t bytes, void **memory, struct eth_hpp_error *err)
 {
-    /* an empty tensor still gets an address */
-    const cudaError_t error = cudaMalloc(memory, bytes == 0 ? 1 : bytes);
+    const cudaError_t error = cudaMalloc(memory, bytes);
     if (error == cudaSuccess)
         return ETH_HPP_OK;
     return eth_hpp_error_set(err, ETH_HPP_ERR_MEMORY, "the GPU has no %zu bytes left: %s", bytes,
                              cudaGetErrorString(error));
 }
 
-static void release(void *state, void *memory)
+static enum eth_hpp_status reserve(void *at, size_t bytes, struct eth_hpp_error *err)
 {
-    note(static_cast<cuda *>(state), "the release of memory", cudaFree(memory));
+    cuda *state = static_cast<cuda *>(at);
+    size_t left = 0, total = 0;
+    void *memory = nullptr;
+    const cudaError_t error = cudaMemGetInfo(&left, &total);
+    if (error != cudaSuccess)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_IO,
+                                 "the GPU does not tell what memory it has: %s",
+                                 cudaGetErrorString(error));
+    const size_t most = left > total / KEPT_FREE ? left - total / KEPT_FREE : left;
+    const size_t taken = bytes < most ? bytes : most;
+    const enum eth_hpp_status status = take(taken, &memory, err);
+    if (status == ETH_HPP_OK)
+        state->reserved = piece{static_cast<char *>(memory), taken, 0};
+    return status;
+}
+
+static enum eth_hpp_status allocate(void *at, size_t bytes, void **memory,
+                                    struct eth_hpp_error *err)
+{
+    piece *from = &static_cast<cuda *>(at)->reserved;
+    const size_t wanted = divide_up(bytes == 0 ? 1 : bytes, ALIGNMENT) * ALIGNMENT;
+    if (from->memory == nullptr)
+        return take(wanted, memory, err);
+    if (wanted > from->bytes - from->used)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_MEMORY,
+                                 "the GPU had %zu bytes for tensors, of which %zu are left",
+                                 from->bytes, from->bytes - from->used);
+    *memory = from->memory + from->used;
+    from->used += wanted;
+    return ETH_HPP_OK;
+}
+
+/* What was reserved goes with the kernels. */
+static void release(void *at, void *memory)
+{
+    cuda *state = static_cast<cuda *>(at);
+    const char *begin = state->reserved.memory, *one = static_cast<char *>(memory);
+    if (begin == nullptr || one < begin || one >= begin + state->reserved.bytes)
+        note(state, "the release of memory", cudaFree(memory));
 }
 
 static enum eth_hpp_status to_device(void *at, void *to, const void *host, size_t bytes,
@@ -22,7 +62,7 @@ static enum eth_hpp_status to_device(void *at, void *to, const void *host, size_
 {
     cuda *state = static_cast<cuda *>(at);
     const cudaError_t error =
-        cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, state->stream);
+        cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, compute_stream(state));
     if (error == cudaSuccess)
         return ETH_HPP_OK;
     return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "a copy to the GPU failed: %s",
@@ -32,10 +72,8 @@ static enum eth_hpp_status to_device(void *at, void *to, const void *host, size_
 static enum eth_hpp_status synchronize(void *at, struct eth_hpp_error *err)
 {
     cuda *state = static_cast<cuda *>(at);
-    note(state, "what was issued before", cudaStreamSynchronize(state->stream));
-    if (state->failure.status == ETH_HPP_OK)
-        return ETH_HPP_OK;
-    return eth_hpp_error_set(err, state->failure.status, "%s", state->failure.text);
+    note(state, "what was issued before", cudaStreamSynchronize(compute_stream(state)));
+    return tell(state, err);
 }
 
 static enum eth_hpp_status to_host(void *at, void *host, const void *from, size_t bytes,
@@ -43,7 +81,7 @@ static enum eth_hpp_status to_host(void *at, void *host, const void *from, size_
 {
     cuda *state = static_cast<cuda *>(at);
     note(state, "a copy from the GPU",
-         cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, state->stream));
+         cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, compute_stream(state)));
     return synchronize(state, err);
 }
 
@@ -51,19 +89,20 @@ static void copy(void *at, void *to, const void *from, size_t bytes)
 {
     cuda *state = static_cast<cuda *>(at);
     note(state, "a copy",
-         cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, state->stream));
+         cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, compute_stream(state)));
 }
 
 static void zero(void *at, void *memory, size_t bytes)
 {
     cuda *state = static_cast<cuda *>(at);
-    note(state, "zeroing memory", cudaMemsetAsync(memory, 0, bytes, state->stream));
+    note(state, "zeroing memory", cudaMemsetAsync(memory, 0, bytes, compute_stream(state)));
 }
 
 void memory_provide(struct eth_hpp_kernels_ops *ops)
 {
     ops->allocate = allocate;
     ops->release = release;
+    ops->reserve = reserve;
     ops->to_device = to_device;
     ops->to_host = to_host;
     ops->copy = copy;

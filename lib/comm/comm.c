@@ -90,6 +90,14 @@ enum eth_hpp_status eth_hpp_comm_share_memory(struct eth_hpp_comm *comm, size_t 
     return comm->ops->share(comm->state, bytes, memory, err);
 }
 
+enum eth_hpp_status eth_hpp_comm_register_memory(struct eth_hpp_comm *comm, void *memory,
+                                                 size_t bytes, struct eth_hpp_error *err)
+{
+    if (comm->ops->register_memory == NULL)
+        return ETH_HPP_OK;
+    return comm->ops->register_memory(comm->state, memory, bytes, err);
+}
+
 enum eth_hpp_status eth_hpp_comm_group_open(struct eth_hpp_comm *comm, const int *ranks, int count,
                                             uint32_t id, struct eth_hpp_group **group,
                                             struct eth_hpp_error *err)

@@ -32,13 +32,15 @@ enum eth_hpp_sum_half {
 };
 
 struct eth_hpp_comm_ops {
-    const char *name; /* "ucx", "self", "nccl" */
+    const char *name; /* "ucx", "self", "staged", "nccl" */
     enum eth_hpp_status (*send)(void *state, const void *data, size_t size, int peer, uint32_t tag,
                                 struct eth_hpp_request **request, struct eth_hpp_error *err);
     enum eth_hpp_status (*recv)(void *state, void *data, size_t size, int peer, uint32_t tag,
                                 struct eth_hpp_request **request, struct eth_hpp_error *err);
     enum eth_hpp_status (*share)(void *state, size_t bytes, void **memory,
                                  struct eth_hpp_error *err); /* NULL: it cannot */
+    enum eth_hpp_status (*register_memory)(void *state, void *memory, size_t bytes,
+                                           struct eth_hpp_error *err); /* NULL: it need not know */
     enum eth_hpp_status (*group_open)(void *state, const int *ranks, int count, uint32_t id,
                                       void **group, struct eth_hpp_error *err);
     enum eth_hpp_status (*group_sum)(void *group, float *data, size_t count,
@@ -76,6 +78,14 @@ void eth_hpp_comm_close(struct eth_hpp_comm *comm);
 enum eth_hpp_status eth_hpp_comm_create(const struct eth_hpp_comm_ops *ops, void *state,
                                         struct eth_hpp_comm **comm, struct eth_hpp_error *err);
 
+/* Puts a transport of host memory under a device whose memory the host does not reach: what is sent
+ * or summed is copied to page-locked host memory first, what comes is copied to the device, on the
+ * kernels' streams for that. Needs eth_hpp_comm_progress. On success the transport belongs to
+ * *staged, which is used in its place and closed before the kernels are. Errors: MEMORY. */
+struct eth_hpp_kernels;
+enum eth_hpp_status eth_hpp_comm_stage(struct eth_hpp_comm *comm, struct eth_hpp_kernels *kernels,
+                                       struct eth_hpp_comm **staged, struct eth_hpp_error *err);
+
 /* This rank cannot go on: tells all others, whose waits then return PEER and whose processes end
  * with exit_code within seconds even if they never wait again. Of all the errors that one failure
  * causes on many ranks one line is logged, on one rank. NULL for `error`: nothing is logged.
@@ -100,6 +110,11 @@ enum eth_hpp_status eth_hpp_comm_recv(struct eth_hpp_comm *comm, void *data, siz
  * belongs to the comm and goes with it. Errors: UNSUPPORTED, and then any memory will do. */
 enum eth_hpp_status eth_hpp_comm_share_memory(struct eth_hpp_comm *comm, size_t bytes,
                                               void **memory, struct eth_hpp_error *err);
+
+/* Device memory of this rank in which transfers and sums will lie; said of all of it before the
+ * first of them. It must outlive the comm. Errors: MEMORY. */
+enum eth_hpp_status eth_hpp_comm_register_memory(struct eth_hpp_comm *comm, void *memory,
+                                                 size_t bytes, struct eth_hpp_error *err);
 
 /* A group of ranks (ascending, this one among them) that sums together. All members open their
  * groups in one global order with the same id, which no other group of these ranks has. It belongs

@@ -2,7 +2,8 @@ noinst_LTLIBRARIES += libcomm.la
 libcomm_la_SOURCES = \
 	lib/comm/comm.c lib/comm/comm.h \
 	lib/comm/component.h \
-	lib/comm/self.c
+	lib/comm/self.c \
+	lib/comm/staged.c
 libcomm_la_CFLAGS = $(AM_CFLAGS) $(UCX_CFLAGS)
 if HAVE_UCX
 libcomm_la_SOURCES += \

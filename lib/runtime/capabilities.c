@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-static const struct eth_hpp_capabilities cpu = {
+/* So far what CPUs can and no more. */
+static const struct eth_hpp_capabilities fp32 = {
     .max_tensor_parallel = 1,
     .recompute = true,
     .sharded_optimizer = true,
@@ -11,9 +12,11 @@ static const struct eth_hpp_capabilities cpu = {
 
 static const struct eth_hpp_capabilities nothing;
 
-const struct eth_hpp_capabilities *eth_hpp_capabilities_get(const char *kernels)
+const struct eth_hpp_capabilities *eth_hpp_capabilities_get(const char *device)
 {
-    return strcmp(kernels, "cpu") == 0 ? &cpu : &nothing;
+    const bool known = strcmp(device, "cpu") == 0 || strcmp(device, "cuda") == 0 ||
+                       strncmp(device, "cuda:", 5) == 0;
+    return known ? &fp32 : &nothing;
 }
 
 static enum eth_hpp_status check_stage(const struct eth_hpp_capabilities *capabilities,

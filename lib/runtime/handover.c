@@ -43,6 +43,10 @@ static enum eth_hpp_status open_buffers(struct eth_hpp_context *context, enum et
             &context->arena, (size_t)buffers * (size_t)context->assignment.samples * sample_bytes,
             what, &memory, err);
     h->memory = memory;
+    if (status == ETH_HPP_OK && memory != NULL)
+        status = eth_hpp_comm_register_memory(
+            context->comm, memory,
+            (size_t)buffers * (size_t)context->assignment.samples * sample_bytes, err);
     return status;
 }
 

@@ -11,7 +11,6 @@
 /* For ranks to meet: every rank ends within 30 s of the failure of one that does not come, the time
  * to find out who it is and to end those that hang included. */
 #define DEFAULT_MEET_S 16
-static const char kernels_name[] = "cpu";
 
 /* On an error the defaults stay, so that this rank can meet the others and say it. */
 static enum eth_hpp_status find_timeout(const struct eth_hpp_init_options *options,
@@ -34,6 +33,13 @@ static enum eth_hpp_status find_timeout(const struct eth_hpp_init_options *optio
     if (given > 0)
         *timeout_s = *meet_s = given;
     return ETH_HPP_OK;
+}
+
+/* What this rank computes on, as eth_hpp_kernels_create takes it. */
+static const char *device_name(void)
+{
+    const char *name = getenv("ETH_HPP_DEVICE");
+    return name != NULL && *name != '\0' ? name : "cpu";
 }
 
 /* Are all ranks of the plan there? */
@@ -115,8 +121,8 @@ static enum eth_hpp_status load_plan(struct eth_hpp_context *context,
     if (status == ETH_HPP_OK)
         status = check_ranks(context, path, err);
     if (status == ETH_HPP_OK)
-        status =
-            eth_hpp_capabilities_check(eth_hpp_capabilities_get(kernels_name), &context->plan, err);
+        status = eth_hpp_capabilities_check(eth_hpp_capabilities_get(device_name()), &context->plan,
+                                            err);
     if (status == ETH_HPP_OK)
         eth_hpp_context_fill_assignment(context);
     return status;
@@ -131,11 +137,14 @@ static enum eth_hpp_status start_alone(struct eth_hpp_context *context,
     if (status == ETH_HPP_OK)
         status = eth_hpp_emulator_from_environment(&context->emulator, err);
     if (status == ETH_HPP_OK)
-        status = eth_hpp_kernels_create(kernels_name, &context->kernels, err);
-    if (status == ETH_HPP_OK) {
-        context->arena.kernels = context->kernels;
-        context->arena.limit_bytes = memory_limit(context);
-    }
+        status = eth_hpp_kernels_create(device_name(), context->plan.dtype, &context->kernels, err);
+    if (status != ETH_HPP_OK)
+        return status;
+    struct eth_hpp_kernels *kernels = context->kernels;
+    context->arena.kernels = kernels;
+    context->arena.limit_bytes = memory_limit(context);
+    if (context->arena.limit_bytes > 0)
+        status = kernels->ops->reserve(kernels->state, (size_t)context->arena.limit_bytes, err);
     return status;
 }
 
@@ -155,6 +164,21 @@ static enum eth_hpp_status open_group(struct eth_hpp_context *context, bool acti
     return status;
 }
 
+/* All compute on GPUs or all on CPUs: replicas have the same bits on devices of one kind only, and
+ * the plan's times are those of GPUs. */
+static enum eth_hpp_status check_devices(const struct eth_hpp_context *context, double last_cpu,
+                                         double last_gpu, struct eth_hpp_error *err)
+{
+    if (last_cpu == 0 || last_gpu == 0)
+        return ETH_HPP_OK;
+    if (context->job.rank > 0) /* all know it, and one says it */
+        eth_hpp_leave_quietly();
+    return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                             "rank %d computes on a CPU and rank %d on a GPU: give every rank a "
+                             "GPU, or none (ETH_HPP_DEVICE)",
+                             (int)last_cpu - 1, (int)last_gpu - 1);
+}
+
 /* All ranks learn whether all could start; of those that could not, the lowest keeps its error. */
 static enum eth_hpp_status agree(struct eth_hpp_context *context, enum eth_hpp_status own,
                                  struct eth_hpp_error *err)
@@ -162,20 +186,33 @@ static enum eth_hpp_status agree(struct eth_hpp_context *context, enum eth_hpp_s
     struct eth_hpp_group *everyone;
     struct eth_hpp_request *request;
     const int rank = context->job.rank, size = context->job.size;
-    double failed = own == ETH_HPP_OK ? 0 : size - rank;
+    /* Who could not start, and a rank of each kind of device. */
+    const bool gpu = context->kernels != NULL && !context->kernels->host_memory;
+    double most[] = {own == ETH_HPP_OK ? 0 : size - rank, gpu ? 0 : rank + 1, gpu ? rank + 1 : 0};
     struct eth_hpp_error failure = {0};
     enum eth_hpp_status status = open_group(context, false, UINT32_MAX - 1, &everyone, &failure);
     if (status == ETH_HPP_OK)
         status =
-            eth_hpp_comm_group_reduce(everyone, &failed, 1, ETH_HPP_REDUCE_MAX, &request, &failure);
+            eth_hpp_comm_group_reduce(everyone, most, 3, ETH_HPP_REDUCE_MAX, &request, &failure);
     if (status == ETH_HPP_OK)
         status = eth_hpp_comm_wait(context->comm, request, context->timeout_s, &failure);
     if (status != ETH_HPP_OK)
         return eth_hpp_error_set(err, status, "%s", failure.text);
-    if (failed == 0 || (own != ETH_HPP_OK && failed == size - rank))
-        return own;
-    eth_hpp_leave_quietly();
-    return eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "rank %d cannot start", size - (int)failed);
+    const int failed = size - (int)most[0];
+    if (failed < size && failed != rank) {
+        eth_hpp_leave_quietly();
+        return eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "rank %d cannot start", failed);
+    }
+    return own != ETH_HPP_OK ? own : check_devices(context, most[1], most[2], err);
+}
+
+/* One rank alone hands nothing over. */
+static enum eth_hpp_status reach_device_memory(struct eth_hpp_context *context,
+                                               struct eth_hpp_error *err)
+{
+    if (context->kernels->host_memory || context->job.size == 1)
+        return ETH_HPP_OK;
+    return eth_hpp_comm_stage(context->comm, context->kernels, &context->comm, err);
 }
 
 enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
@@ -206,6 +243,8 @@ enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
         own = start_alone(c, options, err);
     if (status == ETH_HPP_OK)
         status = agree(c, own, err);
+    if (status == ETH_HPP_OK)
+        status = reach_device_memory(c, err);
     if (status == ETH_HPP_OK && !c->assignment.idle)
         status = open_group(c, true, (uint32_t)c->plan.block_count, &c->active, err);
     if (status != ETH_HPP_OK) {

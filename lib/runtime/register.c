@@ -212,6 +212,12 @@ static enum eth_hpp_status allocate(struct eth_hpp_context *context, struct eth_
                                               &memory, err);
         *arrays[i] = memory;
     }
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_comm_register_memory(context->comm, parameters->gradients,
+                                              parameters->total * sizeof(float), err);
+    if (status == ETH_HPP_OK && context->plan.sharded_optimizer) /* gathered after the update */
+        status = eth_hpp_comm_register_memory(context->comm, parameters->weights,
+                                              parameters->total * sizeof(float), err);
     return status;
 }
 

@@ -11,7 +11,7 @@ enum eth_hpp_status eth_hpp_cpu64_create(struct eth_hpp_kernels **kernels,
 static int check_dtype(enum eth_hpp_dtype dtype, struct device_check *check)
 {
     struct eth_hpp_error err = {0};
-    enum eth_hpp_status status = eth_hpp_cuda_create(0, dtype, &check->device, &err);
+    enum eth_hpp_status status = eth_hpp_cuda_create(NULL, dtype, &check->device, &err);
     if (status == ETH_HPP_ERR_UNSUPPORTED && dtype != ETH_HPP_FP32) {
         printf("ok %d %s # skip %s\n", ++check->checks, eth_hpp_dtype_name(dtype), err.text);
         return 0;
@@ -36,7 +36,7 @@ int main(int argc, char **argv)
     struct device_check check = {.label = argc > 1 ? argv[1] : "emulated", .seed = 1};
     struct eth_hpp_error err = {0};
     if (eth_hpp_cpu64_create(&check.reference, &err) != ETH_HPP_OK ||
-        eth_hpp_kernels_create("cpu", &check.exact, &err) != ETH_HPP_OK) {
+        eth_hpp_kernels_create("cpu", ETH_HPP_FP32, &check.exact, &err) != ETH_HPP_OK) {
         printf("Bail out! %s\n", err.text);
         return 1;
     }

@@ -110,6 +110,17 @@ tests_unit_test_runtime_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
 tests_unit_test_runtime_LDADD = tests/emulation/libranks.la libruntime.la libcomm.la \
 	libbootstrap.la libkernels.la libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
+if HAVE_CXX
+unit_tests += tests/unit/test_gpu_training
+tests_unit_test_gpu_training_SOURCES = tests/unit/test_gpu_training.c tests/unit/valgrind.h \
+	tests/unit/tiny_model.h tests/unit/tiny_plan.h
+tests_unit_test_gpu_training_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests \
+	-DEMULATED_MODULE='"$(abs_builddir)/tests/emulation/cuda/.libs/libethhpp_cuda.so"'
+tests_unit_test_gpu_training_LDADD = libmodels.la $(tests_unit_test_runtime_LDADD)
+tests_unit_test_gpu_training_DEPENDENCIES = $(tests_unit_test_gpu_training_LDADD) \
+	tests/emulation/cuda/libethhpp_cuda.la
+endif
+
 unit_tests += tests/unit/test_checkpoint
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/valgrind.h tests/unit/folder.h \
 	tests/unit/tiny_model.c tests/unit/tiny_model.h tests/unit/tiny_plan.h

@@ -389,7 +389,7 @@ static void what_cannot_be_measured_is_derived_or_refused(void **state)
     struct eth_hpp_launch_times times;
     struct eth_hpp_error err;
     start_job();
-    add_rank("a", "T4", 0); /* a real one: this build has kernels for CPUs alone */
+    add_rank("a", "T4", 0); /* a real one, and there is none here */
     const struct eth_hpp_model *model = eth_hpp_preset_find("gpt2-tiny6");
     assert_int_equal(calibrate(model, 1, 2, ETH_HPP_CALIBRATE_AUTO, &times, &err), ETH_HPP_OK);
     assert_int_equal(times.points, 0);

@@ -19,7 +19,7 @@ static const struct eth_hpp_kernels_ops *op;
 static int open_kernels(void **state)
 {
     (void)state;
-    if (eth_hpp_kernels_create("cpu", &kernels, NULL) != ETH_HPP_OK)
+    if (eth_hpp_kernels_create("cpu", ETH_HPP_FP32, &kernels, NULL) != ETH_HPP_OK)
         return -1;
     op = kernels->ops;
     return 0;
@@ -37,7 +37,8 @@ static void unknown_kernels_are_refused(void **state)
     (void)state;
     struct eth_hpp_kernels *none = NULL;
     struct eth_hpp_error err = {0};
-    assert_int_equal(eth_hpp_kernels_create("abacus", &none, &err), ETH_HPP_ERR_UNSUPPORTED);
+    assert_int_equal(eth_hpp_kernels_create("abacus", ETH_HPP_FP32, &none, &err),
+                     ETH_HPP_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, "abacus"));
     assert_null(none);
 }
@@ -50,7 +51,8 @@ static void bad_thread_counts_are_refused(void **state)
         struct eth_hpp_kernels *none = NULL;
         struct eth_hpp_error err = {0};
         assert_int_equal(setenv("ETH_HPP_CPU_THREADS", bad[i], 1), 0);
-        assert_int_equal(eth_hpp_kernels_create("cpu", &none, &err), ETH_HPP_ERR_INPUT);
+        assert_int_equal(eth_hpp_kernels_create("cpu", ETH_HPP_FP32, &none, &err),
+                         ETH_HPP_ERR_INPUT);
         assert_non_null(strstr(err.text, "ETH_HPP_CPU_THREADS"));
         assert_null(none);
     }

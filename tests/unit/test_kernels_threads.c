@@ -166,7 +166,7 @@ static void compute(const char *threads, struct results *r)
 {
     struct eth_hpp_kernels *kernels = NULL;
     assert_int_equal(setenv("ETH_HPP_CPU_THREADS", threads, 1), 0);
-    assert_int_equal(eth_hpp_kernels_create("cpu", &kernels, NULL), ETH_HPP_OK);
+    assert_int_equal(eth_hpp_kernels_create("cpu", ETH_HPP_FP32, &kernels, NULL), ETH_HPP_OK);
     assert_int_equal(unsetenv("ETH_HPP_CPU_THREADS"), 0);
     const struct eth_hpp_kernels_ops *op = kernels->ops;
     void *state = kernels->state;

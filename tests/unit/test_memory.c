@@ -189,7 +189,7 @@ static void ranks_hold_what_planning_foresees(void **state)
 static int open_kernels(void **state)
 {
     (void)state;
-    return eth_hpp_kernels_create("cpu", &kernels, NULL) == ETH_HPP_OK ? 0 : -1;
+    return eth_hpp_kernels_create("cpu", ETH_HPP_FP32, &kernels, NULL) == ETH_HPP_OK ? 0 : -1;
 }
 
 static int close_kernels(void **state)

@@ -144,7 +144,7 @@ static enum eth_hpp_status run_step(const struct eth_hpp_plan *plan, enum eth_hp
         tensors[layer] = (struct eth_hpp_tensor){.name = names[layer], .layer = layer, .count = 16};
     tensors[LAYERS] =
         (struct eth_hpp_tensor){.name = "tied", .tied = "token-embedding", .count = 16};
-    must(eth_hpp_kernels_create("cpu", &context.kernels, &err), &err);
+    must(eth_hpp_kernels_create("cpu", ETH_HPP_FP32, &context.kernels, &err), &err);
     must(eth_hpp_comm_create(&counting, &transport, &context.comm, &err), &err);
     must(eth_hpp_comm_group_open(context.comm, ranks, 3, 99, &context.active, &err), &err);
     context.arena.kernels = context.kernels;

@@ -110,7 +110,7 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
 static void write_plan(struct run *run, const char *pipelines)
 {
     snprintf(run->plan_path, sizeof(run->plan_path), "test_runtime.%d.json", (int)getpid());
-    tiny_plan_write(run->plan_path, run->sharded ? "sharded" : "replicated", pipelines);
+    tiny_plan_write(run->plan_path, "table", run->sharded ? "sharded" : "replicated", pipelines);
 }
 
 static void run_plan(struct run *run, const char *pipelines, struct ranks_result *result)
@@ -463,7 +463,7 @@ static void the_arena_keeps_to_the_devices_memory(void **state)
     struct eth_hpp_kernels *kernels;
     struct eth_hpp_error err = {0};
     void *memory = NULL;
-    assert_int_equal(eth_hpp_kernels_create("cpu", &kernels, &err), ETH_HPP_OK);
+    assert_int_equal(eth_hpp_kernels_create("cpu", ETH_HPP_FP32, &kernels, &err), ETH_HPP_OK);
     struct eth_hpp_arena arena = {.kernels = kernels, .limit_bytes = 1000};
     assert_int_equal(eth_hpp_arena_allocate(&arena, 600, "weights", &memory, &err), ETH_HPP_OK);
     for (int i = 0; i < 600; i++)

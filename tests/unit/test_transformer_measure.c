@@ -29,7 +29,7 @@ static void every_kind_takes_time(void **state)
 {
     (void)state;
     struct eth_hpp_kernels *kernels;
-    assert_int_equal(eth_hpp_kernels_create("cpu", &kernels, NULL), ETH_HPP_OK);
+    assert_int_equal(eth_hpp_kernels_create("cpu", ETH_HPP_FP32, &kernels, NULL), ETH_HPP_OK);
     for (int kind = 0; kind < ETH_HPP_KINDS; kind++) {
         struct eth_hpp_transformer_measure *measure;
         struct eth_hpp_error err = {0};
@@ -67,7 +67,7 @@ static void what_cannot_run_is_an_error(void **state)
 {
     (void)state;
     struct eth_hpp_kernels *kernels;
-    assert_int_equal(eth_hpp_kernels_create("cpu", &kernels, NULL), ETH_HPP_OK);
+    assert_int_equal(eth_hpp_kernels_create("cpu", ETH_HPP_FP32, &kernels, NULL), ETH_HPP_OK);
     struct eth_hpp_transformer_measure *measure = NULL;
     struct eth_hpp_error err = {0};
     struct eth_hpp_model opt = small;

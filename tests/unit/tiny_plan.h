@@ -18,8 +18,10 @@ enum { TINY_GLOBAL_BATCH = 8 };
     "{\"micro_batch\":" #micro_batch ",\"micro_batches\":" #micro_batches ",\"stages\":[" stages   \
     "]}"
 
-/* A plan file; the rest, the tied block too, is filled in. `optimizer`: replicated or sharded. */
-static inline void tiny_plan_write(const char *path, const char *optimizer, const char *pipelines)
+/* A plan file; the rest, the block of the tensor that both ends share too, is filled in.
+ * `optimizer`: replicated or sharded. */
+static inline void tiny_plan_write(const char *path, const char *tied, const char *optimizer,
+                                   const char *pipelines)
 {
     char text[4096];
     struct eth_hpp_error err = {0};
@@ -30,8 +32,9 @@ static inline void tiny_plan_write(const char *path, const char *optimizer, cons
         .kind_count = 3,
         .layers = kinds,
         .layer_count = TINY_LAYERS,
-        .tied = {{.name = "table", .kinds = 5}},
+        .tied = {{.kinds = 5}},
         .tied_count = 1};
+    snprintf(profile.tied[0].name, sizeof(profile.tied[0].name), "%s", tied);
     snprintf(text, sizeof(text),
              "{\"format\":\"eth-hpp-plan\",\"version\":1,\"model\":{\"name\":\"tiny\","
              "\"layers\":%d,\"sequence_length\":%d},\"global_batch\":%d,\"schedule\":\"1f1b\","

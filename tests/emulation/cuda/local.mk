@@ -29,6 +29,13 @@ libcuda_emulated_la_CXXFLAGS = $(emulated_cxxflags)
 		$(emulated_cppflags) $(CPPFLAGS) $(emulated_cxxflags) $(CXXFLAGS) -x c++ -c -o $@ $<
 $(libcuda_emulated_la_OBJECTS): $(cuda_headers) $(emulated_headers)
 
+# The module, under its name; -rpath makes libtool build it shared. none.cc is not there: it makes Automake link as C++.
+check_LTLIBRARIES += tests/emulation/cuda/libethhpp_cuda.la
+tests_emulation_cuda_libethhpp_cuda_la_SOURCES =
+nodist_EXTRA_tests_emulation_cuda_libethhpp_cuda_la_SOURCES = tests/emulation/cuda/none.cc
+tests_emulation_cuda_libethhpp_cuda_la_LIBADD = libcuda_emulated.la libcuda_module.la
+tests_emulation_cuda_libethhpp_cuda_la_LDFLAGS = -module -avoid-version -rpath /nowhere
+
 check_PROGRAMS += tests/device/check_kernels_emulated
 tests_device_check_kernels_emulated_SOURCES = $(device_check)
 # Not there: it makes Automake link as C++.

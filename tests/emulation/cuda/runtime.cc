@@ -1,8 +1,11 @@
 /* EMULATED: streams, events and memory (see include/cuda_runtime.h). */
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include <sys/mman.h>
@@ -15,16 +18,47 @@ struct eth_hpp_emulated_stream {
     uint64_t issued = 0, done = 0; /* pieces of work */
 };
 
+using time_point = std::chrono::steady_clock::time_point;
+
 struct eth_hpp_emulated_event {
     cudaStream_t stream = nullptr; /* the one it was recorded on last */
     uint64_t after = 0;            /* how much of that stream's work it stands behind */
+    std::shared_ptr<time_point> time = std::make_shared<time_point>();
 };
 
 namespace {
 
-/* Every allocation; its memory can be touched while a stream's work runs only. */
-std::map<char *, size_t> allocations;
+/* Every allocation; the device's memory can be touched while a stream's work runs only. */
+std::map<char *, size_t> allocations, host_allocations;
 int working;
+
+size_t environment(const char *name, size_t otherwise)
+{
+    const char *text = getenv(name);
+    return text == nullptr ? otherwise : (size_t)strtoull(text, nullptr, 10);
+}
+
+size_t total_bytes()
+{
+    return environment("ETH_HPP_EMULATED_BYTES", (size_t)1 << 30);
+}
+
+size_t left_bytes()
+{
+    size_t left = total_bytes();
+    for (const auto &one : allocations)
+        left -= one.second;
+    return left;
+}
+
+/* How many pieces of work a device that nobody watches does until the next question: none or some,
+ * in an order that the seed chooses (Park and Miller 1988). */
+size_t pieces_meanwhile()
+{
+    static uint64_t state = environment("ETH_HPP_EMULATED_ORDER", 1);
+    state = state * 48271 % 2147483647;
+    return state % 32;
+}
 
 size_t in_pages(size_t size)
 {
@@ -47,13 +81,23 @@ void protect_all(int protection)
     abort();
 }
 
-bool is_device(const void *memory, size_t size)
+bool lies_in(const std::map<char *, size_t> &all, const void *memory, size_t size)
 {
-    auto next = allocations.upper_bound((char *)memory);
-    if (next == allocations.begin())
+    auto next = all.upper_bound((char *)memory);
+    if (next == all.begin())
         return false;
     --next;
     return (char *)memory + size <= next->first + next->second;
+}
+
+bool is_device(const void *memory, size_t size)
+{
+    return lies_in(allocations, memory, size);
+}
+
+bool is_page_locked(const void *memory, size_t size)
+{
+    return lies_in(host_allocations, memory, size);
 }
 
 /* Works off the stream until `until` pieces are done. A piece may itself wait for another stream.
@@ -118,28 +162,28 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
         return cudaErrorInvalidValue;
     *properties = cudaDeviceProp();
     snprintf(properties->name, sizeof(properties->name), "emulated GPU");
+    for (int i = 0; i < 16; i++) /* GPU-000102... */
+        properties->uuid.bytes[i] = (char)i;
     properties->major = 8;
     properties->minor = 0;
     properties->multiProcessorCount = 4;
-    properties->totalGlobalMem = (size_t)1 << 30;
+    properties->totalGlobalMem = total_bytes();
     return cudaSuccess;
 }
+
+/* What is written at the start of new memory; a workspace that nobody touches stays cheap. */
+constexpr size_t FILLED_BYTES = 4 << 20;
 
 /* New memory holds NaNs, whatever it is read as. */
 cudaError_t cudaMalloc(void **memory, size_t size)
 {
-    size_t used = 0;
-    for (const auto &one : allocations)
-        used += one.second;
-    cudaDeviceProp properties;
-    cudaGetDeviceProperties(&properties, 0);
-    if (size == 0 || size > properties.totalGlobalMem - used)
+    if (size == 0 || size > left_bytes())
         return cudaErrorMemoryAllocation;
     void *made =
         mmap(nullptr, in_pages(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED)
         return cudaErrorMemoryAllocation;
-    memset(made, 0xff, size);
+    memset(made, 0xff, std::min(size, FILLED_BYTES));
     if (working == 0)
         mprotect(made, in_pages(size), PROT_NONE);
     allocations[(char *)made] = size;
@@ -156,6 +200,31 @@ cudaError_t cudaFree(void *memory)
         return cudaErrorInvalidValue;
     munmap(memory, in_pages(found->second));
     allocations.erase(found);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **memory, size_t size)
+{
+    *memory = malloc(size);
+    if (*memory == nullptr)
+        return cudaErrorMemoryAllocation;
+    memset(*memory, 0xff, size);
+    host_allocations[(char *)*memory] = size;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    if (memory != nullptr && host_allocations.erase((char *)memory) == 0)
+        return cudaErrorInvalidValue;
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
+{
+    *left = left_bytes();
+    *total = total_bytes();
     return cudaSuccess;
 }
 
@@ -176,19 +245,19 @@ cudaError_t eth_hpp_emulated_launch(const cudaLaunchConfig_t *config, std::funct
     });
 }
 
-/* Host memory is pageable: what comes from it is taken at once, what goes to it is waited for. */
+/* What comes from pageable host memory is taken at once, what goes there is waited for. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
     if (is_device(to, size) != (kind != cudaMemcpyDeviceToHost) ||
         is_device(from, size) != (kind != cudaMemcpyHostToDevice))
         return cudaErrorInvalidValue;
-    if (kind == cudaMemcpyHostToDevice) {
+    if (kind == cudaMemcpyHostToDevice && !is_page_locked(from, size)) {
         const std::vector<char> staged((const char *)from, (const char *)from + size);
         return eth_hpp_emulated_enqueue(stream, [=] { memcpy(to, staged.data(), size); });
     }
     const cudaError_t error = eth_hpp_emulated_enqueue(stream, [=] { memcpy(to, from, size); });
-    if (error == cudaSuccess && kind == cudaMemcpyDeviceToHost)
+    if (error == cudaSuccess && kind == cudaMemcpyDeviceToHost && !is_page_locked(to, size))
         work_off(stream, stream->issued);
     return error;
 }
@@ -232,7 +301,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
-    if (flags != cudaEventDisableTiming)
+    if (flags != cudaEventDefault)
         return cudaErrorInvalidValue;
     *event = new eth_hpp_emulated_event();
     return cudaSuccess;
@@ -246,9 +315,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+    const cudaError_t error = eth_hpp_emulated_enqueue(
+        stream, [time = event->time] { *time = std::chrono::steady_clock::now(); });
     event->stream = stream;
     event->after = stream->issued;
-    return cudaSuccess;
+    return error;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
@@ -258,11 +329,25 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     return cudaSuccess;
 }
 
-/* A device works on by itself: each question finds one more piece of work done. */
+static bool is_done(cudaEvent_t event)
+{
+    return event->stream == nullptr || event->stream->done >= event->after;
+}
+
+/* A device works on by itself. */
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    if (event->stream == nullptr || event->stream->done >= event->after)
-        return cudaSuccess;
-    work_off(event->stream, event->stream->done + 1);
-    return event->stream->done >= event->after ? cudaSuccess : cudaErrorNotReady;
+    for (size_t pieces = pieces_meanwhile(); pieces > 0 && !is_done(event); pieces--)
+        work_off(event->stream, event->stream->done + 1);
+    return is_done(event) ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)
+{
+    if (from->stream == nullptr || to->stream == nullptr)
+        return cudaErrorInvalidValue;
+    if (!is_done(from) || !is_done(to))
+        return cudaErrorNotReady;
+    *milliseconds = std::chrono::duration<float, std::milli>(*to->time - *from->time).count();
+    return cudaSuccess;
 }

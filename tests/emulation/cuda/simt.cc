@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include <csetjmp>
 #include <ucontext.h>
 
 uint3 threadIdx, blockIdx;
@@ -28,9 +29,31 @@ struct warp {
     uint64_t handed[2][WARP];
 };
 
+/* Where a stack goes on. Switching by jumps makes no system call, which swapcontext does; the
+ * address sanitizer understands the latter only. */
+struct place_in_stack {
+    ucontext_t context;
+    jmp_buf jump;
+    bool jumps; /* it has been left by a jump */
+};
+
+void switch_stacks(place_in_stack *from, place_in_stack *to)
+{
+#ifdef __SANITIZE_ADDRESS__
+    swapcontext(&from->context, &to->context);
+#else
+    from->jumps = true;
+    if (_setjmp(from->jump) != 0)
+        return;
+    if (to->jumps)
+        _longjmp(to->jump, 1);
+    setcontext(&to->context);
+#endif
+}
+
 /* A stack that runs threads of a block, one at a time until each is done. */
 struct fiber {
-    ucontext_t context;
+    place_in_stack at = {};
     std::unique_ptr<char[]> stack;
     unsigned thread = 0;
     const meeting *waits_for = nullptr;
@@ -39,7 +62,7 @@ struct fiber {
 };
 
 struct machine {
-    ucontext_t scheduler;
+    place_in_stack scheduler;
     std::vector<std::unique_ptr<fiber>> fibers;
     fiber *running = nullptr;
     const std::function<void()> *thread = nullptr;
@@ -75,7 +98,7 @@ void take_threads()
             (*m.thread)();
         }
         self->idle = true;
-        swapcontext(&self->context, &m.scheduler);
+        switch_stacks(&self->at, &m.scheduler);
     }
 }
 
@@ -83,7 +106,7 @@ void resume(fiber *f)
 {
     m.running = f;
     place(f->thread);
-    swapcontext(&m.scheduler, &f->context);
+    switch_stacks(&m.scheduler, &f->at);
     m.running = nullptr;
 }
 
@@ -95,11 +118,12 @@ fiber *idle_fiber(size_t from)
     m.fibers.push_back(std::make_unique<fiber>());
     fiber *f = m.fibers.back().get();
     f->stack = std::make_unique<char[]>(STACK_BYTES);
-    getcontext(&f->context);
-    f->context.uc_stack.ss_sp = f->stack.get();
-    f->context.uc_stack.ss_size = STACK_BYTES;
-    f->context.uc_link = nullptr;
-    makecontext(&f->context, take_threads, 0);
+    ucontext_t *context = &f->at.context;
+    getcontext(context);
+    context->uc_stack.ss_sp = f->stack.get();
+    context->uc_stack.ss_size = STACK_BYTES;
+    context->uc_link = nullptr;
+    makecontext(context, take_threads, 0);
     return f;
 }
 
@@ -153,7 +177,7 @@ void meet(meeting *at, unsigned all)
     fiber *self = m.running;
     self->waits_for = at;
     self->seen = at->held;
-    swapcontext(&self->context, &m.scheduler);
+    switch_stacks(&self->at, &m.scheduler);
 }
 
 unsigned lanes_of(unsigned warp)

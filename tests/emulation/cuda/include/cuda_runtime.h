@@ -4,8 +4,11 @@
  * of CUDA's programming guide and runtime API reference; what is not declared here cannot be
  * called.
  *
- * Kernels run thread by thread (simt.h). Work on a stream waits until somebody waits for it, so
- * that a missing wait shows as a wrong result. Device memory is out of the host's reach.
+ * Kernels run thread by thread (simt.h). Work on a stream is put off until somebody waits for it or
+ * asks for it, and goes on by some pieces at each question ($ETH_HPP_EMULATED_ORDER seeds how
+ * many), so that streams overtake each other in ever other ways and a missing wait shows as a wrong
+ * result. Device memory, of which there are $ETH_HPP_EMULATED_BYTES, is out of the host's reach;
+ * what is copied from or to page-locked memory is read or written when the copy's turn comes.
  */
 #ifndef ETH_HPP_EMULATED_CUDA_RUNTIME_H
 #define ETH_HPP_EMULATED_CUDA_RUNTIME_H
@@ -146,13 +149,18 @@ enum cudaMemcpyKind {
     cudaMemcpyDeviceToDevice = 3,
 };
 
-enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
+enum { cudaStreamNonBlocking = 1, cudaEventDefault = 0 };
 
 typedef struct eth_hpp_emulated_stream *cudaStream_t;
 typedef struct eth_hpp_emulated_event *cudaEvent_t;
 
+struct cudaUUID_t {
+    char bytes[16];
+};
+
 struct cudaDeviceProp {
     char name[256];
+    cudaUUID_t uuid;
     int major, minor, multiProcessorCount;
     size_t totalGlobalMem;
 };
@@ -171,6 +179,9 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
 cudaError_t cudaMalloc(void **memory, size_t size);
 cudaError_t cudaFree(void *memory);
+cudaError_t cudaMallocHost(void **memory, size_t size);
+cudaError_t cudaFreeHost(void *memory);
+cudaError_t cudaMemGetInfo(size_t *left, size_t *total);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t size, cudaStream_t stream);
@@ -183,6 +194,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to);
 
 /* Puts work at a stream's end. The doubles of the libraries use it, too. */
 cudaError_t eth_hpp_emulated_enqueue(cudaStream_t stream, std::function<void()> work);
