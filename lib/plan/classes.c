@@ -19,7 +19,7 @@ static const double states_of[] = {[ETH_HPP_EFFORT_QUICK] = 700,
                                    [ETH_HPP_EFFORT_DEFAULT] = 3000,
                                    [ETH_HPP_EFFORT_THOROUGH] = 20000};
 static const double first_states_of[] = {
-    [ETH_HPP_EFFORT_QUICK] = 200, [ETH_HPP_EFFORT_DEFAULT] = 200, [ETH_HPP_EFFORT_THOROUGH] = 3000};
+    [ETH_HPP_EFFORT_QUICK] = 200, [ETH_HPP_EFFORT_DEFAULT] = 400, [ETH_HPP_EFFORT_THOROUGH] = 3000};
 /* How much longer than what is kept a chain may be then to be looked at closely, */
 #define COARSE 1.05
 /* how many are, */
