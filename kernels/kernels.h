@@ -164,9 +164,11 @@ struct eth_hpp_kernels_ops {
 
     /* ---- linear layers ---- */
 
-    /* OVERWRITES output. bias: [out] or NULL. */
+    /* OVERWRITES output. bias: [out] or NULL; residual: added to the output, laid out like it, or
+     * NULL. */
     void (*linear_forward)(void *state, const struct eth_hpp_linear *shape, const void *input,
-                           const void *weight, const void *bias, void *output);
+                           const void *weight, const void *bias, const void *residual,
+                           void *output);
     /* OVERWRITES input_gradient. */
     void (*linear_backward_input)(void *state, const struct eth_hpp_linear *shape,
                                   const void *output_gradient, const void *weight,

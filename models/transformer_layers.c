@@ -129,7 +129,23 @@ static void linear(const struct eth_hpp_transformer_layer *layer,
                    size_t weight, const void *input, void *output)
 {
     run->kernels->ops->linear_forward(run->kernels->state, shape, input, layer->weights[weight],
-                                      layer->weights[weight + 1], output);
+                                      layer->weights[weight + 1], NULL, output);
+}
+
+/* The linear layer at the end of a branch: what it gives goes through dropout and is added to what
+ * passed the branch by, at once where nothing is dropped. */
+static void join(const struct eth_hpp_transformer_layer *layer,
+                 const struct eth_hpp_transformer_run *run, const struct eth_hpp_linear *shape,
+                 size_t weight, enum operation operation, const void *input, const void *residual,
+                 void *output)
+{
+    const bool drops = dropout_of(layer, run, operation).rate > 0;
+    run->kernels->ops->linear_forward(run->kernels->state, shape, input, layer->weights[weight],
+                                      layer->weights[weight + 1], drops ? NULL : residual, output);
+    if (!drops)
+        return;
+    drop(layer, run, operation, output);
+    run->kernels->ops->add(run->kernels->state, hidden_count(run), residual, output);
 }
 
 static void linear_weight_backward(const struct eth_hpp_transformer_layer *layer,
@@ -223,10 +239,8 @@ static void decoder_saved(const struct eth_hpp_transformer_layer *layer,
     turn(run, false, saved[ETH_HPP_SAVED_QKV]);
     op->attention_forward(run->kernels->state, &attention, saved[ETH_HPP_SAVED_QKV],
                           saved[ETH_HPP_SAVED_ATTENTION], saved[ETH_HPP_SAVED_LOG_SUM]);
-    linear(layer, run, &by.projection, ETH_HPP_PROJECTION_WEIGHT, saved[ETH_HPP_SAVED_ATTENTION],
-           saved[ETH_HPP_SAVED_MIDDLE]);
-    drop(layer, run, AFTER_PROJECTION, saved[ETH_HPP_SAVED_MIDDLE]);
-    op->add(run->kernels->state, hidden_count(run), input, saved[ETH_HPP_SAVED_MIDDLE]);
+    join(layer, run, &by.projection, ETH_HPP_PROJECTION_WEIGHT, AFTER_PROJECTION,
+         saved[ETH_HPP_SAVED_ATTENTION], input, saved[ETH_HPP_SAVED_MIDDLE]);
     norm(layer, run, ETH_HPP_NORM2_WEIGHT, ETH_HPP_SAVED_NORM2_MEAN, saved[ETH_HPP_SAVED_MIDDLE],
          normed);
     linear(layer, run, &by.inner, ETH_HPP_INNER_WEIGHT, normed, saved[ETH_HPP_SAVED_INNER]);
@@ -236,15 +250,13 @@ static void decoder_forward(const struct eth_hpp_transformer_layer *layer,
                             const struct eth_hpp_transformer_run *run, const void *input,
                             void *output)
 {
-    const struct eth_hpp_kernels_ops *op = run->kernels->ops;
     const struct products by = products_of(run);
     void *activated = run->workspace[ETH_HPP_WORK_RIGHT];
 
     decoder_saved(layer, run, input);
     activate(run, activated);
-    linear(layer, run, &by.outer, ETH_HPP_OUTER_WEIGHT, activated, output);
-    drop(layer, run, AFTER_OUTER, output);
-    op->add(run->kernels->state, hidden_count(run), run->saved[ETH_HPP_SAVED_MIDDLE], output);
+    join(layer, run, &by.outer, ETH_HPP_OUTER_WEIGHT, AFTER_OUTER, activated,
+         run->saved[ETH_HPP_SAVED_MIDDLE], output);
 }
 
 /* The residual passes the gradient on as it is; each branch adds its own to it. */
@@ -309,7 +321,7 @@ static void head_logits(const struct eth_hpp_transformer_layer *layer,
 {
     const struct eth_hpp_linear shape = logits_of(run);
     run->kernels->ops->linear_forward(run->kernels->state, &shape, normed,
-                                      layer->weights[ETH_HPP_LOGITS_WEIGHT], NULL,
+                                      layer->weights[ETH_HPP_LOGITS_WEIGHT], NULL, NULL,
                                       run->workspace[ETH_HPP_WORK_RIGHT]);
 }
 

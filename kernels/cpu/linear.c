@@ -14,6 +14,7 @@ enum { TILE_STEP = 48 };
 struct tiled {
     struct eth_hpp_cpu_gemm product;
     const real *bias;     /* of c's columns, or NULL */
+    const real *residual; /* laid out like c, or NULL */
     size_t rows, columns; /* of a tile */
 };
 
@@ -43,10 +44,26 @@ static size_t tile_width(const struct eth_hpp_cpu_gemm *p, size_t length, size_t
     return width;
 }
 
-static void fill_rows(const struct eth_hpp_cpu_gemm *p, const real *bias)
+ETH_HPP_CPU_CLONES
+static void add_row(size_t count, const real *a, const real *b, real *sum)
 {
-    for (size_t r = 0; r < p->m; r++)
-        memcpy(p->c + r * p->c_stride, bias, p->n * sizeof(real));
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        sum[i] = a[i] + b[i];
+}
+
+/* What the product is added to: the bias, the residual or the sum of both, one of which there is.
+ */
+static void fill_rows(const struct eth_hpp_cpu_gemm *p, const real *bias, const real *residual)
+{
+    for (size_t r = 0; r < p->m; r++) {
+        real *c = p->c + r * p->c_stride;
+        const real *other = residual == NULL ? NULL : residual + r * p->c_stride;
+        if (bias != NULL && other != NULL)
+            add_row(p->n, bias, other, c);
+        else
+            memcpy(c, bias != NULL ? bias : other, p->n * sizeof(real));
+    }
 }
 
 static void multiply_tile(const struct tiled *tiled, size_t row, size_t column)
@@ -56,9 +73,11 @@ static void multiply_tile(const struct tiled *tiled, size_t row, size_t column)
     tile.n = tile.n - column < tiled->columns ? tile.n - column : tiled->columns;
     tile.a += row * (tile.a_transposed ? 1 : tile.a_stride);
     tile.b += column * (tile.b_transposed ? tile.b_stride : 1);
-    tile.c += row * tile.c_stride + column;
-    if (tiled->bias != NULL)
-        fill_rows(&tile, tiled->bias + column);
+    const size_t at = row * tile.c_stride + column;
+    tile.c += at;
+    if (tiled->bias != NULL || tiled->residual != NULL)
+        fill_rows(&tile, tiled->bias == NULL ? NULL : tiled->bias + column,
+                  tiled->residual == NULL ? NULL : tiled->residual + at);
     ETH_HPP_CPU(gemm)(&tile);
 }
 
@@ -92,21 +111,22 @@ static size_t weight_stride(const struct eth_hpp_linear *shape)
 }
 
 static void linear_forward(void *state, const struct eth_hpp_linear *shape, const void *input,
-                           const void *weight, const void *bias, void *output)
+                           const void *weight, const void *bias, const void *residual, void *output)
 {
     struct tiled tiled = {.product = {.m = shape->rows,
                                       .n = shape->out,
                                       .k = shape->in,
                                       .b_transposed = shape->out_major,
                                       .factor = 1,
-                                      .kept = bias != NULL,
+                                      .kept = bias != NULL || residual != NULL,
                                       .a = input,
                                       .a_stride = shape->in,
                                       .b = weight,
                                       .b_stride = weight_stride(shape),
                                       .c = output,
                                       .c_stride = shape->out},
-                          .bias = bias};
+                          .bias = bias,
+                          .residual = residual};
     multiply(state, &tiled);
 }
 

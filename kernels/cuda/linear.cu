@@ -9,20 +9,20 @@ namespace eth_hpp {
 constexpr size_t WORKSPACE_BYTES = 32
                                    << 20; /* what NVIDIA recommends for Hopper; others need less */
 
-/* C [n][m] = A x B (+ kept x C) as cuBLASLt sees it: column by column, which makes a row-major
+/* D [n][m] = A x B (+ C) as cuBLASLt sees it: column by column, which makes a row-major
  * matrix the transpose of itself. */
 struct product {
     size_t m, n, k;
     bool a_transposed, b_transposed;
-    bool c_sums;   /* C holds sums and is added to; else values, which are overwritten */
-    bool has_bias; /* of m values, for each of C's columns */
+    bool d_sums;   /* C and D hold sums, else values */
+    bool has_bias; /* of m values, for each of D's columns */
 };
 
 /* A kind of product, described once with the algorithm that cuBLASLt chose for it. */
 struct described {
     product shape;
     cublasLtMatmulDesc_t how;
-    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
     described *next;
 };
@@ -78,10 +78,10 @@ static cublasStatus_t describe(cuda *state, const product &p, described *d)
     if (status == CUBLAS_STATUS_SUCCESS)
         status = layout(&d->b, type, p.b_transposed ? p.n : p.k, p.b_transposed ? p.k : p.n);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = layout(&d->c, p.c_sums ? CUDA_R_32F : type, p.m, p.n);
+        status = layout(&d->d, p.d_sums ? CUDA_R_32F : type, p.m, p.n);
     if (status == CUBLAS_STATUS_SUCCESS)
         status =
-            cublasLtMatmulAlgoGetHeuristic(state->products->handle, d->how, d->a, d->b, d->c, d->c,
+            cublasLtMatmulAlgoGetHeuristic(state->products->handle, d->how, d->a, d->b, d->d, d->d,
                                            state->products->preference, 1, &found, &count);
     if (status == CUBLAS_STATUS_SUCCESS && count == 0)
         status = CUBLAS_STATUS_NOT_SUPPORTED;
@@ -93,7 +93,7 @@ static void forget(described *d)
 {
     if (d->how != nullptr)
         cublasLtMatmulDescDestroy(d->how);
-    for (cublasLtMatrixLayout_t made : {d->a, d->b, d->c})
+    for (cublasLtMatrixLayout_t made : {d->a, d->b, d->d})
         if (made != nullptr)
             cublasLtMatrixLayoutDestroy(made);
     free(d);
@@ -102,7 +102,7 @@ static void forget(described *d)
 static bool same(const product &a, const product &b)
 {
     return a.m == b.m && a.n == b.n && a.k == b.k && a.a_transposed == b.a_transposed &&
-           a.b_transposed == b.b_transposed && a.c_sums == b.c_sums && a.has_bias == b.has_bias;
+           a.b_transposed == b.b_transposed && a.d_sums == b.d_sums && a.has_bias == b.has_bias;
 }
 
 /* A stage has a dozen kinds of products. */
@@ -128,28 +128,29 @@ static described *find(cuda *state, const product &p)
     return d;
 }
 
+/* c: NULL, or laid out like d, which it may be. */
 static void multiply(cuda *state, const product &p, const void *a, const void *b, const void *bias,
-                     void *c)
+                     const void *c, void *d_memory)
 {
-    const float one = 1, kept = p.c_sums ? 1 : 0;
+    const float one = 1, kept = c != nullptr ? 1 : 0;
     described *d = find(state, p);
     if (d == nullptr)
         return;
     if (p.has_bias)
         note(state, "a bias", set(d->how, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)));
     note(state, "a matrix product",
-         cublasLtMatmul(state->products->handle, d->how, &one, a, d->a, b, d->b, &kept, c, d->c, c,
-                        d->c, &d->algorithm, state->products->workspace, WORKSPACE_BYTES,
-                        compute_stream(state)));
+         cublasLtMatmul(state->products->handle, d->how, &one, a, d->a, b, d->b, &kept,
+                        c != nullptr ? c : d_memory, d->d, d_memory, d->d, &d->algorithm,
+                        state->products->workspace, WORKSPACE_BYTES, compute_stream(state)));
 }
 
 /* output^T [out] = (weight^T or weight) x input^T */
 static void linear_forward(void *at, const struct eth_hpp_linear *shape, const void *input,
-                           const void *weight, const void *bias, void *output)
+                           const void *weight, const void *bias, const void *residual, void *output)
 {
     const product p = {shape->out, shape->rows, shape->in,      shape->out_major,
                        false,      false,       bias != nullptr};
-    multiply(static_cast<cuda *>(at), p, weight, input, bias, output);
+    multiply(static_cast<cuda *>(at), p, weight, input, bias, residual, output);
 }
 
 static void linear_backward_input(void *at, const struct eth_hpp_linear *shape,
@@ -157,7 +158,7 @@ static void linear_backward_input(void *at, const struct eth_hpp_linear *shape,
                                   void *input_gradient)
 {
     const product p = {shape->in, shape->rows, shape->out, !shape->out_major, false, false, false};
-    multiply(static_cast<cuda *>(at), p, weight, output_gradient, nullptr, input_gradient);
+    multiply(static_cast<cuda *>(at), p, weight, output_gradient, nullptr, nullptr, input_gradient);
 }
 
 /* ---- gradients of biases ---- */
@@ -198,7 +199,7 @@ static void linear_backward_weight(void *at, const struct eth_hpp_linear *shape,
                        true,
                        false};
     multiply(state, p, out_major ? input : output_gradient, out_major ? output_gradient : input,
-             nullptr, weight_gradient);
+             nullptr, weight_gradient, weight_gradient);
     if (bias_gradient == nullptr)
         return;
     with_value(state, [=](auto value) {

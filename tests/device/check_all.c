@@ -114,21 +114,22 @@ static void check_layernorm(struct device_check *check, size_t rows, size_t widt
 }
 
 static void check_linear(struct device_check *check, const struct eth_hpp_linear *shape,
-                         bool with_bias)
+                         bool with_bias, bool with_residual)
 {
     struct eth_hpp_kernels *d = check->device, *r = check->reference;
     const size_t in = shape->rows * shape->in, out = shape->rows * shape->out;
     tensor input = device_check_values(check, in, 1), output = device_check_values(check, out, 1);
     tensor weight = device_check_values(check, shape->in * shape->out, 1);
     tensor bias = device_check_values(check, shape->out, 1);
+    tensor residual = device_check_values(check, out, 1);
     tensor input_gradient = device_check_values(check, in, 1);
     tensor weight_gradient = device_check_sums(check, shape->in * shape->out, 1);
     tensor bias_gradient = device_check_sums(check, shape->out, 1);
     BOTH(check, linear_forward,
          (d->state, shape, input.memory, weight.memory, with_bias ? bias.memory : NULL,
-          output.memory),
+          with_residual ? residual.memory : NULL, output.memory),
          (r->state, shape, input.numbers, weight.numbers, with_bias ? bias.numbers : NULL,
-          output.numbers));
+          with_residual ? residual.numbers : NULL, output.numbers));
     device_check_compare(check, "output", &output);
     device_check_end(check, "linear_forward", 16);
     device_check_align(check, &output);
@@ -145,7 +146,8 @@ static void check_linear(struct device_check *check, const struct eth_hpp_linear
     device_check_compare(check, "weight_gradient", &weight_gradient);
     device_check_compare(check, "bias_gradient", &bias_gradient);
     device_check_end(check, "linear_backward_weight", 32);
-    RELEASE(check, input, output, weight, bias, input_gradient, weight_gradient, bias_gradient);
+    RELEASE(check, input, output, weight, bias, residual, input_gradient, weight_gradient,
+            bias_gradient);
 }
 
 static void check_attention(struct device_check *check, const struct eth_hpp_attention *shape)
@@ -400,10 +402,11 @@ int device_check_all(struct device_check *check)
     check_layernorm(check, 40, 768, true);
     check_layernorm(check, 9, 5, false);
     check_layernorm(check, 40, 768, false);
-    check_linear(check, &(struct eth_hpp_linear){.rows = 5, .in = 3, .out = 7}, true);
-    check_linear(check, &(struct eth_hpp_linear){.rows = 33, .in = 64, .out = 48}, false);
-    check_linear(
-        check, &(struct eth_hpp_linear){.rows = 17, .in = 32, .out = 72, .out_major = true}, false);
+    check_linear(check, &(struct eth_hpp_linear){.rows = 5, .in = 3, .out = 7}, true, false);
+    check_linear(check, &(struct eth_hpp_linear){.rows = 33, .in = 64, .out = 48}, false, true);
+    check_linear(check,
+                 &(struct eth_hpp_linear){.rows = 17, .in = 32, .out = 72, .out_major = true}, true,
+                 true);
     check_attention(check, &(struct eth_hpp_attention){2, 7, 3, 3, 8, NULL});
     check_attention(check, &(struct eth_hpp_attention){1, 100, 2, 2, 64, NULL});
     check_attention(check, &(struct eth_hpp_attention){1, 65, 2, 2, 80, NULL});

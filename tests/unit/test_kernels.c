@@ -150,22 +150,23 @@ enum { L_ROWS = 5, L_IN = 3, L_OUT = 4 };
 
 struct linear {
     struct eth_hpp_linear shape;
-    double *input, *weight, *bias, *output, *direction;
+    double *input, *weight, *bias, *residual, *output, *direction;
 };
 
 static double linear_loss(void *at)
 {
     struct linear *l = at;
-    op->linear_forward(NULL, &l->shape, l->input, l->weight, l->bias, l->output);
+    op->linear_forward(NULL, &l->shape, l->input, l->weight, l->bias, l->residual, l->output);
     return gradient_check_dot(l->output, l->direction, L_ROWS * L_OUT);
 }
 
-static void check_linear(bool out_major, bool with_bias)
+static void check_linear(bool out_major, bool with_bias, bool with_residual)
 {
     struct linear l = {.shape = {L_ROWS, L_IN, L_OUT, out_major},
                        .input = gradient_check_numbers(L_ROWS * L_IN, 1),
                        .weight = gradient_check_numbers(L_IN * L_OUT, 2),
                        .bias = with_bias ? gradient_check_numbers(L_OUT, 3) : NULL,
+                       .residual = with_residual ? gradient_check_numbers(L_ROWS * L_OUT, 6) : NULL,
                        .output = gradient_check_numbers(L_ROWS * L_OUT, 4),
                        .direction = gradient_check_numbers(L_ROWS * L_OUT, 5)};
     double *input = started(L_ROWS * L_IN), *weight = started(L_IN * L_OUT);
@@ -174,6 +175,7 @@ static void check_linear(bool out_major, bool with_bias)
     for (size_t r = 0; r < L_ROWS; r++)
         for (size_t o = 0; o < L_OUT; o++) {
             double sum = with_bias ? l.bias[o] : 0;
+            sum += with_residual ? l.residual[r * L_OUT + o] : 0;
             for (size_t i = 0; i < L_IN; i++)
                 sum += l.input[r * L_IN + i] * l.weight[out_major ? o * L_IN + i : i * L_OUT + o];
             assert_true(fabs(sum - l.output[r * L_OUT + o]) < 1e-13);
@@ -188,6 +190,7 @@ static void check_linear(bool out_major, bool with_bias)
     free(l.input);
     free(l.weight);
     free(l.bias);
+    free(l.residual);
     free(l.output);
     free(l.direction);
     free(input);
@@ -198,10 +201,8 @@ static void check_linear(bool out_major, bool with_bias)
 static void linear_gradients(void **state)
 {
     (void)state;
-    check_linear(false, true);
-    check_linear(false, false);
-    check_linear(true, true);
-    check_linear(true, false);
+    for (int i = 0; i < 8; i++)
+        check_linear(i & 4, i & 2, i & 1);
 }
 
 /* ---- dropout ---- */

@@ -365,8 +365,10 @@ static void large_products_are_whole(void **state)
         const struct eth_hpp_linear shape = {ROWS, IN, OUT, out_major > 0};
         float *weight = out_major ? outer_product(OUT, Z, IN, Y) : outer_product(IN, Y, OUT, Z);
         float *made = outer_product(ROWS, X, IN, Y); /* as large as each of the results */
-        op->linear_forward(kernels->state, &shape, input, weight, NULL, made);
+        op->linear_forward(kernels->state, &shape, input, weight, NULL, NULL, made);
         expect_outer_product(made, ROWS, X, OUT, Z, sum_of_small_squares(Y, IN));
+        op->linear_forward(kernels->state, &shape, input, weight, NULL, output, made);
+        expect_outer_product(made, ROWS, X, OUT, Z, sum_of_small_squares(Y, IN) + 1);
         op->linear_backward_input(kernels->state, &shape, output, weight, made);
         expect_outer_product(made, ROWS, X, IN, Y, sum_of_small_squares(Z, OUT));
         op->linear_backward_weight(kernels->state, &shape, output, input, weight, NULL);

@@ -176,7 +176,7 @@ static void compute(const char *threads, struct results *r)
     float *input = keep(r, (size_t)ROWS * WIDTH, 1), *logits = keep(r, (size_t)ROWS * CLASSES, 3);
     float *weight = keep(r, (size_t)CLASSES * WIDTH, 2), *bias = keep(r, CLASSES, 4);
     float *output = keep(r, (size_t)ROWS * WIDTH, 5), *scratch = keep(r, 2 * ROWS, 6);
-    op->linear_forward(state, &shape, input, weight, bias, logits);
+    op->linear_forward(state, &shape, input, weight, bias, NULL, logits);
     int32_t targets[ROWS], tokens[ROWS];
     for (int i = 0; i < ROWS; i++) {
         targets[i] = i % 5 == 0 ? -1 : i * 7;

@@ -75,7 +75,8 @@ bool describe(cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a, cublas
     return fits(*p);
 }
 
-void multiply(const product &p, float alpha, const void *a, const void *b, float beta, void *c)
+void multiply(const product &p, float alpha, const void *a, const void *b, float beta,
+              const void *c, void *d)
 {
     for (uint64_t j = 0; j < p.n; j++)
         for (uint64_t i = 0; i < p.m; i++) {
@@ -92,7 +93,7 @@ void multiply(const product &p, float alpha, const void *a, const void *b, float
                 sum += beta * load(c, p.c.type, c_at);
             if (p.how.epilogue == CUBLASLT_EPILOGUE_BIAS)
                 sum += load(p.how.bias, p.c.type, i);
-            store(c, p.c.type, c_at, sum);
+            store(d, p.c.type, c_at, sum);
         }
 }
 
@@ -219,14 +220,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
-                              cublasLtMatrixLayout_t, void *d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t *, void *, size_t, cudaStream_t stream)
+                              cublasLtMatrixLayout_t c_layout, void *d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *, void *,
+                              size_t, cudaStream_t stream)
 {
     product p;
-    if (!describe(description, a_layout, b_layout, d_layout, &p) || c != d)
+    if (!describe(description, a_layout, b_layout, d_layout, &p) || c_layout != d_layout)
         return CUBLAS_STATUS_INVALID_VALUE;
     const float by = *(const float *)alpha, kept = *(const float *)beta;
     const cudaError_t error =
-        eth_hpp_emulated_enqueue(stream, [=] { multiply(p, by, a, b, kept, d); });
+        eth_hpp_emulated_enqueue(stream, [=] { multiply(p, by, a, b, kept, c, d); });
     return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
