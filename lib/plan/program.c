@@ -184,16 +184,13 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-/* How many micro-batches the stage at hand has in flight. So many more than the next one that its
- * forwards waited for gradients to leave that it takes only after them, it has fewer: activations
- * and gradients to send and received ones fill all buffers then. */
+/* How many micro-batches the stage at hand has in flight. */
 static int in_flight(const struct site *site)
 {
-    enum { MORE = 2 * ETH_HPP_SEND_BUFFERS + ETH_HPP_GRADIENT_BUFFERS + 1 };
     const struct eth_hpp_stage *stage = &site->pipeline->stages[site->pipeline->stage_count - 1];
     int most = stage->in_flight;
     while (stage-- != site->stage)
-        most = smaller(stage->in_flight, most + MORE);
+        most = smaller(stage->in_flight, most + ETH_HPP_MORE_IN_FLIGHT);
     return most;
 }
 

@@ -37,6 +37,12 @@
 #include "model/model.h" /* the numbers of hand-over buffers */
 #include "plan/plan.h"
 
+/* A stage that had more than this many micro-batches in flight beyond the next one's would wait
+ * for gradients to leave that the next stages take only after its forwards: activations and
+ * gradients to send and received ones fill all buffers then. So it has no more, whatever its plan
+ * says. */
+enum { ETH_HPP_MORE_IN_FLIGHT = 2 * ETH_HPP_SEND_BUFFERS + ETH_HPP_GRADIENT_BUFFERS + 1 };
+
 enum eth_hpp_opcode {
     ETH_HPP_RECV_ACTIVATION,
     ETH_HPP_FORWARD,

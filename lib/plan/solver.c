@@ -12,6 +12,7 @@
 #include "plan/idle.h"
 #include "plan/order.h"
 #include "plan/polish.h"
+#include "plan/program.h"
 #include "plan/simulate.h"
 #include "plan/starts.h"
 
@@ -193,6 +194,16 @@ static bool fill_stage(struct gpu_desk *desk, const struct eth_hpp_layout *layou
     return to->workers != NULL;
 }
 
+/* As many micro-batches in flight as the stages' instruction lists hold. */
+static void limit_in_flight(struct eth_hpp_pipeline *pipeline)
+{
+    for (int s = pipeline->stage_count - 2; s >= 0; s--) {
+        const int most = pipeline->stages[s + 1].in_flight + ETH_HPP_MORE_IN_FLIGHT;
+        if (pipeline->stages[s].in_flight > most)
+            pipeline->stages[s].in_flight = most;
+    }
+}
+
 static bool fill_pipelines(struct gpu_desk *desk, const struct eth_hpp_layout *layout,
                            struct eth_hpp_plan *plan)
 {
@@ -211,6 +222,7 @@ static bool fill_pipelines(struct gpu_desk *desk, const struct eth_hpp_layout *l
         }
         if (to->stages == NULL)
             return false;
+        limit_in_flight(to);
     }
     return plan->pipelines != NULL;
 }

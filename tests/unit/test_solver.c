@@ -4,6 +4,7 @@
 
 #include "plan/draft.h"
 #include "plan/pipeline.h"
+#include "plan/program.h"
 #include "plan/report.h"
 #include "plan/simulate.h"
 #include "plan/solver.h"
@@ -13,6 +14,16 @@ static enum eth_hpp_status solve(const struct fixture *f,
                                  struct eth_hpp_plan *plan, struct eth_hpp_error *err)
 {
     return eth_hpp_solve(&f->cluster, &f->profile, options, plan, err);
+}
+
+/* More than can be in flight would be another plan to whoever reads it. */
+static void check_in_flight(const struct eth_hpp_plan *plan)
+{
+    for (int p = 0; p < plan->pipeline_count; p++)
+        for (int s = 1; s < plan->pipelines[p].stage_count; s++) {
+            const struct eth_hpp_stage *stage = &plan->pipelines[p].stages[s];
+            assert_true(stage[-1].in_flight <= stage->in_flight + ETH_HPP_MORE_IN_FLIGHT);
+        }
 }
 
 /* Whatever the solver says must hold: the plan passes the strict reader (layers once, batch exact,
@@ -30,6 +41,7 @@ static void check_plan(const struct fixture *f, const struct eth_hpp_plan *plan)
     if (!s.feasible)
         fail_msg("the plan %s", s.why);
     assert_true(fabs(s.step.step_s - plan->predicted.step_s) <= 1e-9 * s.step.step_s);
+    check_in_flight(plan);
     assert_true(plan->predicted.lower_bound_s > 0);
     assert_true(plan->predicted.lower_bound_s <= plan->predicted.step_s);
     int gpus = s.step.gpus;
@@ -282,7 +294,7 @@ static void random_instance(struct fixture *f, int *batch)
     }
     snprintf(profile + used, sizeof(profile) - used, "}}");
     fixture_open(f, cluster, profile, NULL);
-    *batch = 1 + pick(40);
+    *batch = 1 + pick(300);
 }
 
 static void plans_of_random_instances_hold(void **state)
