@@ -388,6 +388,8 @@ static void what_cannot_be_measured_is_derived_or_refused(void **state)
     (void)state;
     struct eth_hpp_launch_times times;
     struct eth_hpp_error err;
+    /* Whatever is installed here. */
+    assert_int_equal(setenv("ETH_HPP_CUDA_MODULE", "/nowhere/libethhpp_cuda.so", 1), 0);
     start_job();
     add_rank("a", "T4", 0); /* a real one, and there is none here */
     const struct eth_hpp_model *model = eth_hpp_preset_find("gpt2-tiny6");
@@ -396,6 +398,7 @@ static void what_cannot_be_measured_is_derived_or_refused(void **state)
     assert_int_equal(calibrate(model, 1, 2, ETH_HPP_CALIBRATE_YES, &times, &err),
                      ETH_HPP_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, "cannot be measured"));
+    assert_int_equal(unsetenv("ETH_HPP_CUDA_MODULE"), 0);
 }
 
 int main(void)
