@@ -67,9 +67,7 @@ static enum eth_hpp_status choose_dtype(const struct eth_hpp_option_set *options
                                         const struct eth_hpp_launch_rank *ranks, int count,
                                         enum eth_hpp_dtype *dtype, struct eth_hpp_error *err)
 {
-    char device[ETH_HPP_LAUNCH_DEVICE_MAX];
-    eth_hpp_launch_device(&ranks[0], device); /* all have the like */
-    const struct eth_hpp_capabilities *runtime = eth_hpp_capabilities_get(device);
+    const struct eth_hpp_capabilities *runtime = eth_hpp_capabilities_get();
     struct eth_hpp_cluster cluster;
     int *rank_of, asked = eth_hpp_dtype_find(eth_hpp_option_text(options, ETH_HPP_JOB_DTYPE));
     if (asked >= 0 && !runtime->dtypes[asked])

@@ -147,20 +147,12 @@ enum eth_hpp_status eth_hpp_launch_facts_make(struct eth_hpp_launch *launch,
 
 /* ---- the plan ---- */
 
-/* What the runtime can run on the ranks' devices, which are alike in that. */
-static const struct eth_hpp_capabilities *capabilities_of(const struct eth_hpp_launch *launch)
-{
-    char device[ETH_HPP_LAUNCH_DEVICE_MAX];
-    eth_hpp_launch_device(&launch->ranks[0], device);
-    return eth_hpp_capabilities_get(device);
-}
-
-static enum eth_hpp_status solve(const struct eth_hpp_launch *launch,
+static enum eth_hpp_status solve(const struct eth_hpp_launch_job *job,
                                  const struct eth_hpp_launch_facts *facts,
                                  struct eth_hpp_plan *plan, struct eth_hpp_error *err)
 {
-    const struct eth_hpp_capabilities *runtime = capabilities_of(launch);
-    struct eth_hpp_solver_options options = {.global_batch = launch->job.global_batch,
+    const struct eth_hpp_capabilities *runtime = eth_hpp_capabilities_get();
+    struct eth_hpp_solver_options options = {.global_batch = job->global_batch,
                                              .shape = ETH_HPP_SHAPE_HPP,
                                              .effort = ETH_HPP_EFFORT_DEFAULT,
                                              .max_tensor_parallel = runtime->max_tensor_parallel,
@@ -170,19 +162,19 @@ static enum eth_hpp_status solve(const struct eth_hpp_launch *launch,
 }
 
 /* The given plan on this cluster, if the runtime can run it. */
-static enum eth_hpp_status bind_given(const struct eth_hpp_launch *launch,
+static enum eth_hpp_status bind_given(const struct eth_hpp_launch_job *job,
                                       const struct eth_hpp_launch_facts *facts,
                                       struct eth_hpp_plan *plan, struct eth_hpp_error *err)
 {
     char *text = NULL;
     struct eth_hpp_plan made = {0};
     struct eth_hpp_simulation simulation = {0};
-    enum eth_hpp_status status = eth_hpp_plan_print(&launch->job.plan, &text, err);
+    enum eth_hpp_status status = eth_hpp_plan_print(&job->plan, &text, err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_plan_parse("plan", text, strlen(text), &made, err);
     free(text);
     if (status == ETH_HPP_OK)
-        status = eth_hpp_capabilities_check(capabilities_of(launch), &made, err);
+        status = eth_hpp_capabilities_check(eth_hpp_capabilities_get(), &made, err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_plan_bind(&made, &facts->cluster, &facts->profile, err);
     if (status == ETH_HPP_OK)
@@ -250,9 +242,9 @@ enum eth_hpp_status eth_hpp_launch_plan_make(struct eth_hpp_launch *launch,
     if (status != ETH_HPP_OK)
         return status;
     if (launch->job.has_plan)
-        status = bind_given(launch, &facts, &made, err);
+        status = bind_given(&launch->job, &facts, &made, err);
     else
-        status = solve(launch, &facts, &made, err);
+        status = solve(&launch->job, &facts, &made, err);
     if (status == ETH_HPP_OK) {
         made.emulated = launch->ranks[0].time_scale > 0;
         made.estimated = facts.profile.estimated;

@@ -1,22 +1,14 @@
 #include "runtime/capabilities.h"
 
-#include <string.h>
-
-/* So far what CPUs can and no more. */
-static const struct eth_hpp_capabilities fp32 = {
-    .max_tensor_parallel = 1,
-    .recompute = true,
-    .sharded_optimizer = true,
-    .dtypes = {[ETH_HPP_FP32] = true},
-};
-
-static const struct eth_hpp_capabilities nothing;
-
-const struct eth_hpp_capabilities *eth_hpp_capabilities_get(const char *device)
+const struct eth_hpp_capabilities *eth_hpp_capabilities_get(void)
 {
-    const bool known = strcmp(device, "cpu") == 0 || strcmp(device, "cuda") == 0 ||
-                       strncmp(device, "cuda:", 5) == 0;
-    return known ? &fp32 : &nothing;
+    static const struct eth_hpp_capabilities all_devices = {
+        .max_tensor_parallel = 1,
+        .recompute = true,
+        .sharded_optimizer = true,
+        .dtypes = {[ETH_HPP_FP32] = true},
+    };
+    return &all_devices;
 }
 
 static enum eth_hpp_status check_stage(const struct eth_hpp_capabilities *capabilities,
@@ -44,8 +36,8 @@ enum eth_hpp_status eth_hpp_capabilities_check(const struct eth_hpp_capabilities
     enum eth_hpp_status status = ETH_HPP_OK;
     if (!capabilities->dtypes[plan->dtype])
         return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
-                                 "the plan's dtype is %s, which these devices' kernels do not "
-                                 "compute: plan with --dtype=fp32",
+                                 "the plan's dtype is %s, which this runtime does not train in: "
+                                 "plan with --dtype=fp32",
                                  eth_hpp_dtype_name(plan->dtype));
     if (plan->sharded_optimizer && !capabilities->sharded_optimizer)
         return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,

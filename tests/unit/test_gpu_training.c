@@ -233,6 +233,19 @@ static void gpus_beside_cpus_are_refused(void **state)
     close_run(&run);
 }
 
+static void a_device_that_is_no_device_is_named(void **state)
+{
+    struct run run;
+    struct ranks_result result;
+    (void)state;
+    skip_in_valgrind("the log is looked at");
+    open_run(&run, "abacus", "replicated", PIPELINE(2, 4, STAGE(0, 6, "", WORKER(0, 2))));
+    ranks_run(1, train, &run, 60, &result);
+    assert_int_equal(result.exit_code[0], ETH_HPP_EXIT_USAGE);
+    assert_int_equal(ranks_log_count(&result, "no kernels for \"abacus\""), 1);
+    close_run(&run);
+}
+
 static void a_module_that_is_missing_is_named(void **state)
 {
     struct eth_hpp_kernels *kernels = NULL;
@@ -251,6 +264,7 @@ int main(void)
         cmocka_unit_test(one_gpu_trains_as_the_cpu_does),
         cmocka_unit_test(gpus_train_as_the_cpu_does_under_any_plan),
         cmocka_unit_test(gpus_beside_cpus_are_refused),
+        cmocka_unit_test(a_device_that_is_no_device_is_named),
         cmocka_unit_test(a_module_that_is_missing_is_named),
     };
     return cmocka_run_group_tests(tests, train_on_the_cpu, NULL);
