@@ -94,13 +94,23 @@ AC_DEFUN([ETH_HPP_WITH_SLURM], [
     ETH_HPP_RESULT([slurm], [libslurm-dev], [no SPANK plugin])
 ])
 
+# A toolkit may have come without cuBLASLt; have_cuda=yes where nvcc links a program with it.
+AC_DEFUN([ETH_HPP_CUBLASLT], [
+    AC_MSG_CHECKING([whether nvcc links with cuBLASLt])
+    AS_ECHO(["#include <cublasLt.h>"]) >conftest.cu
+    AS_ECHO(["int main(void) { return cublasLtGetVersion() == 0; }"]) >>conftest.cu
+    AS_IF(["$NVCC" -o conftest$EXEEXT conftest.cu -lcublasLt >&AS_MESSAGE_LOG_FD 2>&1], [have_cuda=yes])
+    rm -f conftest.cu conftest$EXEEXT
+    AC_MSG_RESULT([$have_cuda])
+])
+
 AC_DEFUN([ETH_HPP_WITH_CUDA], [
     ETH_HPP_ARG_WITH([cuda], [the CUDA toolkit, for the GPU module])
     have_cuda=no
     AS_IF([test "$with_cuda" != no], [
         AS_CASE([$with_cuda], [/*], [eth_hpp_cuda_path=$with_cuda/bin], [eth_hpp_cuda_path=$PATH:/usr/local/cuda/bin])
         AC_PATH_PROG([NVCC], [nvcc], [], [$eth_hpp_cuda_path])
-        AS_IF([test -n "$NVCC"], [have_cuda=yes])
+        AS_IF([test -n "$NVCC"], [ETH_HPP_CUBLASLT])
     ])
     AC_ARG_VAR([CUDA_ARCHITECTURES],
         [compute capabilities to compile for, such as "75 80 90" (default: the first of each generation, whose code the others run)])
@@ -119,7 +129,7 @@ AC_DEFUN([ETH_HPP_WITH_CUDA], [
     AS_CASE([$CUDA_ARCHITECTURES], [*@<:@!0-9\ @:>@*],
         [AC_MSG_ERROR([CUDA_ARCHITECTURES="$CUDA_ARCHITECTURES" are no compute capabilities: give numbers such as "75 80 90"])])
     AM_CONDITIONAL([HAVE_CUDA], [test $have_cuda = yes])
-    ETH_HPP_RESULT([cuda], [the CUDA toolkit], [no GPU module])
+    ETH_HPP_RESULT([cuda], [the CUDA toolkit with cuBLASLt], [no GPU module])
     AS_IF([test $have_cuda = yes], [CUDA_LIBDIR=`dirname "$NVCC"`/../lib64])
     AC_SUBST([CUDA_LIBDIR])
     AS_IF([test $have_cuda = yes], [summary_cuda=`echo yes, for compute capabilities $CUDA_ARCHITECTURES`])
