@@ -126,10 +126,10 @@ static void norm_backward(const struct eth_hpp_transformer_layer *layer,
 
 static void linear(const struct eth_hpp_transformer_layer *layer,
                    const struct eth_hpp_transformer_run *run, const struct eth_hpp_linear *shape,
-                   size_t weight, const void *input, void *output)
+                   size_t weight, const void *input, const void *residual, void *output)
 {
     run->kernels->ops->linear_forward(run->kernels->state, shape, input, layer->weights[weight],
-                                      layer->weights[weight + 1], NULL, output);
+                                      layer->weights[weight + 1], residual, output);
 }
 
 /* The linear layer at the end of a branch: what it gives goes through dropout and is added to what
@@ -140,8 +140,7 @@ static void join(const struct eth_hpp_transformer_layer *layer,
                  void *output)
 {
     const bool drops = dropout_of(layer, run, operation).rate > 0;
-    run->kernels->ops->linear_forward(run->kernels->state, shape, input, layer->weights[weight],
-                                      layer->weights[weight + 1], drops ? NULL : residual, output);
+    linear(layer, run, shape, weight, input, drops ? NULL : residual, output);
     if (!drops)
         return;
     drop(layer, run, operation, output);
@@ -235,7 +234,7 @@ static void decoder_saved(const struct eth_hpp_transformer_layer *layer,
     void *const *saved = run->saved, *normed = run->workspace[ETH_HPP_WORK_LEFT];
 
     norm(layer, run, ETH_HPP_NORM1_WEIGHT, ETH_HPP_SAVED_NORM1_MEAN, input, normed);
-    linear(layer, run, &by.qkv, ETH_HPP_QKV_WEIGHT, normed, saved[ETH_HPP_SAVED_QKV]);
+    linear(layer, run, &by.qkv, ETH_HPP_QKV_WEIGHT, normed, NULL, saved[ETH_HPP_SAVED_QKV]);
     turn(run, false, saved[ETH_HPP_SAVED_QKV]);
     op->attention_forward(run->kernels->state, &attention, saved[ETH_HPP_SAVED_QKV],
                           saved[ETH_HPP_SAVED_ATTENTION], saved[ETH_HPP_SAVED_LOG_SUM]);
@@ -243,7 +242,7 @@ static void decoder_saved(const struct eth_hpp_transformer_layer *layer,
          saved[ETH_HPP_SAVED_ATTENTION], input, saved[ETH_HPP_SAVED_MIDDLE]);
     norm(layer, run, ETH_HPP_NORM2_WEIGHT, ETH_HPP_SAVED_NORM2_MEAN, saved[ETH_HPP_SAVED_MIDDLE],
          normed);
-    linear(layer, run, &by.inner, ETH_HPP_INNER_WEIGHT, normed, saved[ETH_HPP_SAVED_INNER]);
+    linear(layer, run, &by.inner, ETH_HPP_INNER_WEIGHT, normed, NULL, saved[ETH_HPP_SAVED_INNER]);
 }
 
 static void decoder_forward(const struct eth_hpp_transformer_layer *layer,
