@@ -165,7 +165,10 @@ static double needed(struct eth_hpp_bound_room *b, double step_s)
             return INFINITY;
     }
     find_loads(b);
-    double more = eth_hpp_bound_lp(b->load, b->load_rows, b->devices, NULL);
+    double more = eth_hpp_bound_lp_proven(b->load, b->load_rows, b->devices, b->worth);
+    if (more > PROVEN) /* by what was found at another step */
+        return more;
+    more = eth_hpp_bound_lp(b->load, b->load_rows, b->devices, b->worth);
     return more > PROVEN ? more : eth_hpp_bound_over_network(b, step_s, 1);
 }
 
@@ -182,7 +185,7 @@ static double simple_bound(struct eth_hpp_bound_room *b)
             b->price[r * b->devices + i] = least;
         }
     find_loads(b);
-    return eth_hpp_bound_lp(b->load, b->load_rows, b->devices, NULL);
+    return eth_hpp_bound_lp(b->load, b->load_rows, b->devices, b->worth);
 }
 
 /* The same with what networks carry, by the loads of the simple bound. */
@@ -238,13 +241,16 @@ double eth_hpp_bound(const struct eth_hpp_cost *cost, int global_batch)
         b.price = calloc(count, sizeof(*b.price));
         b.load = calloc(count, sizeof(*b.load));
         b.layers = calloc((size_t)b.rows, sizeof(*b.layers));
+        b.worth = calloc((size_t)b.devices, sizeof(*b.worth));
         b.load_kind = calloc((size_t)b.rows, sizeof(*b.load_kind));
-        if (b.price != NULL && b.load != NULL && b.layers != NULL && b.load_kind != NULL)
+        if (b.price != NULL && b.load != NULL && b.layers != NULL && b.load_kind != NULL &&
+            b.worth != NULL)
             bound = search(&b) * (1 - 1e-9); /* rounding must not pass the truth */
     }
     free(b.price);
     free(b.load);
     free(b.layers);
+    free(b.worth);
     free(b.load_kind);
     eth_hpp_bound_close(&b);
     return bound;

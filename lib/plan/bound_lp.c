@@ -72,43 +72,58 @@ static void minimise(struct table *t)
     }
 }
 
-/* All rows on the first device, x[r,0] = 1 and M = its load; all other devices have slack. */
+/* All rows on one device f, the best for that: x[r,f] = 1 and M = its load, the sum of all
+ * load[r,f]; all other devices have slack. What another device takes of a row it takes from f's. */
 static void start(struct table *t, const double *load, int rows, int devices)
 {
-    int most = rows * devices, rhs = t->columns - 1;
+    int most = rows * devices, rhs = t->columns - 1, f = 0;
+    double least = INFINITY;
+    for (int d = 0; d < devices; d++) {
+        double sum = 0;
+        for (int r = 0; r < rows; r++)
+            sum += load[r * devices + d];
+        if (sum >= least)
+            continue;
+        least = sum;
+        f = d;
+    }
     for (int r = 0; r < rows; r++) {
-        for (int d = 0; d < devices; d++)
-            *at(t, r, r * devices + d) = 1;
+        t->basis[r] = r * devices + f;
         *at(t, r, rhs) = 1;
+        for (int d = 0; d < devices; d++) {
+            *at(t, r, r * devices + d) = 1;
+            for (int row = 0; row < devices && d != f; row++)
+                *at(t, rows + row, r * devices + d) =
+                    load[r * devices + f] + (row == d ? load[r * devices + d] : 0);
+            t->cost[r * devices + d] = d != f ? -load[r * devices + f] : 0;
+        }
     }
     for (int d = 0; d < devices; d++) {
-        for (int r = 0; r < rows; r++)
-            *at(t, rows + d, r * devices + d) = load[r * devices + d];
-        *at(t, rows + d, most) = -1;
-        *at(t, rows + d, t->unknowns + d) = 1;
+        t->basis[rows + d] = d == f ? most : t->unknowns + d;
+        *at(t, rows + d, t->unknowns + f) = -1;
+        *at(t, rows + d, t->basis[rows + d]) = 1;
+        *at(t, rows + d, rhs) = least;
     }
-    t->cost[most] = 1;
-    for (int r = 0; r < rows; r++)
-        pivot(t, r, r * devices);
-    pivot(t, rows, most);
-    for (int d = 1; d < devices; d++)
-        t->basis[rows + d] = t->unknowns + d;
+    t->cost[t->unknowns + f] = 1;
 }
 
-/* Any prices of the devices with the sum 1 prove M >= sum_r min_d price[d] load[r,d]. The best ones
- * are the reduced costs of the slacks. */
-static double prove(const struct table *t, const double *load, int rows, int devices,
-                    double *prices)
+/* The best prices are the reduced costs of the slacks. */
+static void find_prices(const struct table *t, int devices, double *prices)
 {
-    double sum = 0, proven = 0;
+    double sum = 0;
     for (int d = 0; d < devices; d++)
         sum += fmax(t->cost[t->unknowns + d], 0);
-    for (int d = 0; d < devices && prices != NULL; d++)
+    for (int d = 0; d < devices; d++)
         prices[d] = sum > 0 ? fmax(t->cost[t->unknowns + d], 0) / sum : 0;
-    for (int r = 0; r < rows && sum > 0; r++) {
+}
+
+double eth_hpp_bound_lp_proven(const double *load, int rows, int devices, const double *prices)
+{
+    double proven = 0;
+    for (int r = 0; r < rows; r++) {
         double least = INFINITY;
         for (int d = 0; d < devices; d++)
-            least = fmin(least, fmax(t->cost[t->unknowns + d], 0) / sum * load[r * devices + d]);
+            least = fmin(least, prices[d] * load[r * devices + d]);
         proven += least;
     }
     return proven;
@@ -125,7 +140,8 @@ double eth_hpp_bound_lp(const double *load, int rows, int devices, double *price
     if (t.cell != NULL && t.cost != NULL && t.basis != NULL) {
         start(&t, load, rows, devices);
         minimise(&t);
-        proven = prove(&t, load, rows, devices, prices);
+        find_prices(&t, devices, prices);
+        proven = eth_hpp_bound_lp_proven(load, rows, devices, prices);
     }
     free(t.cell);
     free(t.cost);

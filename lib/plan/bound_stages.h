@@ -60,6 +60,7 @@ struct eth_hpp_bound_room {
     double sum_s, alone_s;           /* of the first layer; with one owner it takes alone_s */
     double tied_sum_s, tied_alone_s; /* of the tensors tied to it */
     double *price;                   /* [row * devices + device] c[l,d] of the proof */
+    double *worth;                   /* [device] w[d] of the programme that was solved last */
     double *load;                    /* of the programme, */
     int *layers, *load_kind;         /* and the layers and their kind of its rows */
     int load_rows;
