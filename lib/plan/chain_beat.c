@@ -1,5 +1,6 @@
 /* What types of stages take at a beat, and which beats cannot be. */
 #include <math.h>
+#include <string.h>
 
 #include "plan/chain_kit.h"
 
@@ -8,29 +9,9 @@
 /* What stages may take is reckoned as with so many behind them. */
 enum { TYPICAL = 4 };
 
-/* Layers of a stage of the type at the beat, with 1 << bucket micro-batches in flight. */
-int eth_hpp_chain_layers(const struct eth_hpp_chain_type *type, int bucket)
+double eth_hpp_chain_layers(const struct eth_hpp_chain_type *type, int bucket)
 {
     return type->held[bucket] < type->likely ? type->held[bucket] : type->likely;
-}
-
-/* Layers of a unit of each pool's GPUs at the beat, with 1 << bucket micro-batches in flight.
- * Returns those of the best stage of all. */
-static int find_capacity(struct eth_hpp_chains *chains, int bucket)
-{
-    int best = 0;
-    for (int p = 0; p < chains->pools; p++) {
-        double most = 0;
-        for (int t = chains->first_type[p]; t < chains->first_type[p + 1]; t++) {
-            const struct eth_hpp_chain_type *type = &chains->types[t];
-            int layers = eth_hpp_chain_layers(type, bucket);
-            double each = layers * type->part;
-            most = each > most ? each : most;
-            best = layers > best ? layers : best;
-        }
-        chains->capacity[p][bucket] = most;
-    }
-    return best;
 }
 
 static int whole(double layers)
@@ -41,9 +22,7 @@ static int whole(double layers)
 /* Layers of a stage of the type whose sums take no longer than that. */
 static int summed_within(const struct eth_hpp_chain_type *type, double s)
 {
-    if (s < 0)
-        return 0;
-    return type->sum_s > 0 ? whole(s / type->sum_s) : INT16_MAX;
+    return s < 0 ? 0 : whole(s * type->sums_per_s);
 }
 
 /* The first layer of the longest stage of the type up to `end` whose sums take no longer than they
@@ -55,25 +34,42 @@ static int summed_first(const struct eth_hpp_chains *chains, const struct eth_hp
     return first > 0 ? (int)ceil(first) : 0;
 }
 
-/* Layers that types take at a beat. */
-static void set_likely(struct eth_hpp_chains *chains, double beat_s)
+/* What stages of a type take at a beat of `beat_s` in a step of `step_s`. */
+static void set_likely(struct eth_hpp_chains *chains, struct eth_hpp_chain_type *type,
+                       double beat_s, double step_s)
 {
-    double s = beat_s * (1 + 1e-9) * chains->scale[TYPICAL];
-    double step_s = (fmax(1, chains->task->rounds) - 1) * beat_s + fmax(chains->pass_s, beat_s);
     int layers = chains->shop->cost->profile->layer_count;
+    int likely = whole(beat_s * (1 + 1e-9) * chains->scale[TYPICAL] * type->rate);
+    int summed = summed_within(type, chains->sums_s + chains->drain_s * layers / 2);
+    likely = likely < summed ? likely : summed;
+    type->most = summed_within(type, step_s - 2 * type->cross_s);
+    type->most_end = summed_within(type, step_s - type->cross_s);
+    int end = likely < type->most_end ? likely : type->most_end;
+    likely = likely < type->most ? likely : type->most;
+    type->likely = likely;
+    chains->end_more = fmax(chains->end_more, end - likely);
+}
+
+/* Layers that stages take at a beat, with each number of micro-batches in flight: those of a unit
+ * of each pool's GPUs, and of the best stage of all. */
+static void reckon(struct eth_hpp_chains *chains, double beat_s)
+{
+    double step_s = (fmax(1, chains->task->rounds) - 1) * beat_s + fmax(chains->pass_s, beat_s);
+    double *longest = chains->longest;
     chains->sums_s = chains->exposed * step_s;
     chains->end_more = 0;
+    memset(chains->capacity, 0, sizeof(chains->capacity));
+    memset(chains->longest, 0, sizeof(chains->longest));
     for (int t = 0; t < chains->type_count; t++) {
         struct eth_hpp_chain_type *type = &chains->types[t];
-        int likely = whole(s * type->rate);
-        int summed = summed_within(type, chains->sums_s + chains->drain_s * layers / 2);
-        likely = likely < summed ? likely : summed;
-        type->most = summed_within(type, step_s - 2 * type->cross_s);
-        type->most_end = summed_within(type, step_s - type->cross_s);
-        type->likely = likely < type->most ? likely : type->most;
-        int end = likely < type->most_end ? likely : type->most_end;
-        if (end - type->likely > chains->end_more)
-            chains->end_more = end - type->likely;
+        double *capacity = chains->capacity[type->pool];
+        set_likely(chains, type, beat_s, step_s);
+        for (int b = 0; b < ETH_HPP_CHAIN_BUCKETS; b++) {
+            double layers = type->held[b] < type->likely ? type->held[b] : type->likely;
+            double each = layers * type->part;
+            capacity[b] = capacity[b] > each ? capacity[b] : each;
+            longest[b] = longest[b] > layers ? longest[b] : layers;
+        }
     }
 }
 
@@ -115,8 +111,11 @@ static void list_active(struct eth_hpp_chains *chains)
             bool inside = type->units * chains->unit[p] < chains->shop->pools.pools[p].per_node;
             bool limited = type->sum_s > 0 && chains->sums_s < INFINITY;
             double hand_s = inside ? chains->within_s[p] : chains->across_s[p][p];
-            for (int end = 0; end <= layers; end++)
-                type->summed[end] = (int16_t)(limited ? summed_first(chains, type, end) : 0);
+            if (limited)
+                for (int end = 0; end <= layers; end++)
+                    type->summed[end] = (int16_t)summed_first(chains, type, end);
+            else
+                memset(type->summed, 0, (size_t)(layers + 1) * sizeof(*type->summed));
             eth_hpp_chain_worker_reach(type->worker, chains->beat_s * (1 + 1e-9), type->most,
                                        type->summed, layers, type->reach);
             if (chains->flight != ETH_HPP_CHAIN_LEVEL)
@@ -130,13 +129,11 @@ static void list_active(struct eth_hpp_chains *chains)
 void eth_hpp_chain_set_beat(struct eth_hpp_chains *chains, double beat_s)
 {
     chains->beat_s = beat_s;
-    set_likely(chains, beat_s);
+    reckon(chains, beat_s);
     for (int p = 0; p < chains->pools; p++) {
         bool many = chains->network_s[p] * UINT8_MAX < beat_s;
         chains->crossings[p] = many ? UINT8_MAX : (int)(beat_s / chains->network_s[p]);
     }
-    for (int b = 0; b < ETH_HPP_CHAIN_BUCKETS; b++)
-        find_capacity(chains, b);
     list_active(chains);
 }
 
@@ -146,18 +143,17 @@ void eth_hpp_chain_set_beat(struct eth_hpp_chains *chains, double beat_s)
 static bool could_take(struct eth_hpp_chains *chains, double beat_s)
 {
     int all = chains->below[chains->shop->cost->profile->layer_count];
-    set_likely(chains, beat_s);
-    double behind = 2.0 * chains->end_more;
+    reckon(chains, beat_s);
+    double behind = 2 * chains->end_more;
     for (int b = 0; b < ETH_HPP_CHAIN_BUCKETS && 1 << b <= chains->most_in_flight; b++) {
         double layers = behind;
-        int most = find_capacity(chains, b);
         for (int p = 0; p < chains->pools; p++)
             layers += chains->units[p] * chains->capacity[p][b];
         if (layers < all)
             return false;
         if (chains->task->lean)
             break;
-        behind += (double)most * (1 << b);
+        behind += chains->longest[b] * (1 << b);
     }
     return true;
 }
@@ -177,17 +173,25 @@ static double unlimited_beat(const struct eth_hpp_chains *chains)
     return chains->below[chains->shop->cost->profile->layer_count] / rate;
 }
 
-double eth_hpp_chain_least_beat(struct eth_hpp_chains *chains, double known_s, double *unlimited_s)
+double eth_hpp_chain_least_beat(struct eth_hpp_chains *chains, double known_s, double most_s,
+                                double *unlimited_s)
 {
     *unlimited_s = unlimited_beat(chains);
-    double low = known_s > *unlimited_s ? known_s : *unlimited_s;
-    double high = ETH_HPP_CHAIN_SLOW * *unlimited_s;
+    double low = fmax(known_s, *unlimited_s),
+           high = fmin(most_s, ETH_HPP_CHAIN_SLOW * *unlimited_s);
     if (low > high)
         return INFINITY;
     if (could_take(chains, low))
         return low;
     if (!could_take(chains, high))
         return INFINITY;
+    for (double more = 1.01; more * low < high; more *= more) { /* most are not far from it */
+        if (could_take(chains, more * low)) {
+            high = more * low;
+            break;
+        }
+        low *= more;
+    }
     while (high > 1.01 * low) {
         double middle = sqrt(low * high);
         *(could_take(chains, middle) ? &high : &low) = middle;
@@ -204,7 +208,7 @@ double eth_hpp_chain_least_fill(const struct eth_hpp_chains *chains)
         double most = 0, layer_s = 0;
         for (int t = chains->first_type[p]; t < chains->first_type[p + 1]; t++) {
             const struct eth_hpp_chain_type *type = &chains->types[t];
-            double each = (double)eth_hpp_chain_layers(type, 0) / type->units;
+            double each = eth_hpp_chain_layers(type, 0) / type->units;
             if (each > most) {
                 most = each;
                 layer_s = type->worker->layer_s;

@@ -25,14 +25,15 @@ struct eth_hpp_chain_type {
     int units;          /* of the pool's GPUs, */
     double part;        /* and one divided by them */
     double rate;        /* layers a second */
-    double sum_s;       /* of a layer's sums */
+    double sum_s;       /* of a layer's sums, */
+    double sums_per_s;  /* and how many a second; INFINITY where there is nothing to sum */
     double cross_s;     /* of a node's network for its stages' hand-overs on one side, in a step */
     int most, most_end; /* layers whose sums it carries besides those on both sides, on one */
-    int likely;         /* layers that take a beat */
-    int held[ETH_HPP_CHAIN_BUCKETS]; /* the worker's */
-    int16_t *reach;                  /* [end] first layer of the longest stage that takes a beat, */
-    int16_t *reach_plain;            /* and of that which leaves time for its hand-overs */
-    int16_t *summed;                 /* [end] first layer of that whose sums take what they may */
+    double likely;      /* layers that take a beat */
+    double held[ETH_HPP_CHAIN_BUCKETS]; /* the worker's */
+    int16_t *reach;       /* [end] first layer of the longest stage that takes a beat, */
+    int16_t *reach_plain; /* and of that which leaves time for its hand-overs */
+    int16_t *summed;      /* [end] first layer of that whose sums take what they may */
 };
 
 /* A chain's last stages over the GPUs of a state. */
@@ -69,10 +70,11 @@ struct eth_hpp_chains {
     /* the beat at hand */
     double beat_s;
     enum eth_hpp_chain_flight flight;
-    double exposed; /* what sums may take after the last backward, as a part of the step; */
-    double sums_s;  /* and in seconds at the beat */
-    int end_more;   /* layers that the network lets a stage at an end take more than others */
-    double capacity[ETH_HPP_CLASSES_POOLS][ETH_HPP_CHAIN_BUCKETS]; /* layers of a unit */
+    double exposed;  /* what sums may take after the last backward, as a part of the step; */
+    double sums_s;   /* and in seconds at the beat */
+    double end_more; /* layers that the network lets a stage at an end take more than others */
+    double capacity[ETH_HPP_CLASSES_POOLS][ETH_HPP_CHAIN_BUCKETS]; /* layers of a unit, */
+    double longest[ETH_HPP_CHAIN_BUCKETS];                         /* and of the best stage */
     int crossings[ETH_HPP_CLASSES_POOLS]; /* that its nodes' networks carry of a pipeline */
     /* states */
     int state_count, state_room;
@@ -99,13 +101,15 @@ void eth_hpp_chain_set_scale(struct eth_hpp_chains *chains, double more);
 
 /* ---- chain_beat.c ---- */
 
-/* Layers of a stage of the type at the beat, with 1 << bucket micro-batches in flight. */
-int eth_hpp_chain_layers(const struct eth_hpp_chain_type *type, int bucket);
+/* Layers, a whole number, of a stage of the type at the beat, with 1 << bucket micro-batches in
+ * flight. */
+double eth_hpp_chain_layers(const struct eth_hpp_chain_type *type, int bucket);
 /* Sets the beat: what GPUs can take at it, which types are of use, and how far they reach. */
 void eth_hpp_chain_set_beat(struct eth_hpp_chains *chains, double beat_s);
-/* A beat that no chain can fall below, INFINITY where there is none; *unlimited_s were memory no
- * matter. It is known that none falls below known_s. Changes the beat. */
-double eth_hpp_chain_least_beat(struct eth_hpp_chains *chains, double known_s, double *unlimited_s);
+/* A beat that no chain can fall below, INFINITY where there is none below most_s; *unlimited_s were
+ * memory no matter. It is known that none falls below known_s. Changes the beat. */
+double eth_hpp_chain_least_beat(struct eth_hpp_chains *chains, double known_s, double most_s,
+                                double *unlimited_s);
 /* About the least time in which a micro-batch passes all layers at the beat, where the pools share
  * them by what they can take. */
 double eth_hpp_chain_least_fill(const struct eth_hpp_chains *chains);

@@ -133,7 +133,9 @@ static void add_type(struct eth_hpp_chains *chains, int pool, int degree, int wi
     }
     type.part = 1.0 / type.units;
     type.rate = 1 / type.worker->layer_s;
-    memcpy(type.held, type.worker->held, sizeof(type.held));
+    type.sums_per_s = type.sum_s > 0 ? 1 / type.sum_s : INFINITY;
+    for (int b = 0; b < ETH_HPP_CHAIN_BUCKETS; b++)
+        type.held[b] = type.worker->held[b];
     if (type.held[0] > 0)
         keep_type(chains, &type);
 }

@@ -191,10 +191,10 @@ static double natural_sums_s(const struct eth_hpp_chains *chains)
     for (int p = 0; p < chains->pools; p++) {
         double most = 0, sums_s = 0;
         for (int t = chains->first_type[p]; t < chains->first_type[p + 1]; t++) {
-            int layers = eth_hpp_chain_layers(&chains->types[t], 0);
-            if ((double)layers / chains->types[t].units <= most)
+            double layers = eth_hpp_chain_layers(&chains->types[t], 0);
+            if (layers / chains->types[t].units <= most)
                 continue;
-            most = (double)layers / chains->types[t].units;
+            most = layers / chains->types[t].units;
             sums_s = layers * chains->types[t].sum_s;
         }
         longest_s = fmax(longest_s, sums_s);
@@ -202,21 +202,23 @@ static double natural_sums_s(const struct eth_hpp_chains *chains)
     return longest_s;
 }
 
-/* About the least time of any chain of the task, sums included; chains->exposed becomes what sums
- * may take after the last backward in it. Where they take long, fewer layers for stages on slow
- * networks may be worth a longer beat. */
-static double choose_sums(struct eth_hpp_chains *chains, double *unlimited_s)
+/* About the least time of any chain of the task, sums included, INFINITY where that is not below
+ * limit_s; chains->exposed becomes what sums may take after the last backward in it. Where they
+ * take long, fewer layers for stages on slow networks may be worth a longer beat. */
+static double choose_sums(struct eth_hpp_chains *chains, double limit_s, double *unlimited_s)
 {
-    double rounds = fmax(1, chains->task->rounds), best_s = INFINITY, best = INFINITY, low = 0;
+    double rounds = fmax(1, chains->task->rounds), best_s = limit_s, best = INFINITY, known_s = 0;
     double exposed = INFINITY;
     for (int turn = 0; turn < 7; turn++) {
-        double ignored_s;
+        double ignored_s, most_s = best_s / rounds / (turn == 0 ? 1 : 1 + exposed);
         chains->exposed = exposed;
-        low = eth_hpp_chain_least_beat(chains, low, turn == 0 ? unlimited_s : &ignored_s);
+        double low =
+            eth_hpp_chain_least_beat(chains, known_s, most_s, turn == 0 ? unlimited_s : &ignored_s);
         if (low == INFINITY)
             break;
         double fill_s = fmax(low, eth_hpp_chain_least_fill(chains));
         double compute_s = (rounds - 1) * low + fill_s;
+        known_s = low;
         if (turn == 0)
             exposed = fmax(0, natural_sums_s(chains) - fill_s / 3) / compute_s;
         double s = (1 + exposed) * compute_s;
@@ -229,7 +231,7 @@ static double choose_sums(struct eth_hpp_chains *chains, double *unlimited_s)
         exposed /= 2;
     }
     chains->exposed = best;
-    return best_s;
+    return best_s < limit_s ? best_s : INFINITY;
 }
 
 double eth_hpp_chains_bound(struct eth_hpp_chains *chains, const struct eth_hpp_chain_task *task,
@@ -238,8 +240,8 @@ double eth_hpp_chains_bound(struct eth_hpp_chains *chains, const struct eth_hpp_
     double unlimited_s;
     if (!eth_hpp_chain_prepare(chains, task, task->alone && task->replicas > 1))
         return INFINITY;
-    double s = choose_sums(chains, &unlimited_s);
-    *tight = *tight || s > 1.02 * fmax(1, task->rounds) * unlimited_s;
+    double s = choose_sums(chains, task->limit_s, &unlimited_s);
+    *tight = *tight || fmin(s, task->limit_s) > 1.02 * fmax(1, task->rounds) * unlimited_s;
     return s;
 }
 
@@ -257,7 +259,7 @@ static bool has_short_hand_overs(const struct eth_hpp_chains *chains, double bea
 static void find_placed(struct eth_hpp_chains *chains, struct best *best, bool *tight)
 {
     double unlimited_s;
-    double low = eth_hpp_chain_least_beat(chains, 0, &unlimited_s);
+    double low = eth_hpp_chain_least_beat(chains, 0, INFINITY, &unlimited_s);
     if (chains->task->lean) {
         bisect(chains, ETH_HPP_CHAIN_HALF, low, longest_beat_s(chains, best), best);
         if (best->beat_s == INFINITY)
@@ -279,7 +281,7 @@ static void find_summed(struct eth_hpp_chains *chains, const struct eth_hpp_chai
     double unlimited_s;
     if (!eth_hpp_chain_prepare(chains, task, by_stage))
         return;
-    if (choose_sums(chains, &unlimited_s) >= best->s)
+    if (choose_sums(chains, best->s, &unlimited_s) == INFINITY)
         return;
     double chosen = chains->exposed;
     best->exposed_s = 0;
@@ -294,7 +296,7 @@ static void find_summed(struct eth_hpp_chains *chains, const struct eth_hpp_chai
     int step = chains->shop->effort == ETH_HPP_EFFORT_QUICK ? 4 : 2;
     for (int part = step; part <= 8 && task->alone && exposed / part > 0.01; part *= step) {
         chains->exposed = exposed / part;
-        bisect(chains, best->flight, eth_hpp_chain_least_beat(chains, 0, &unlimited_s),
+        bisect(chains, best->flight, eth_hpp_chain_least_beat(chains, 0, INFINITY, &unlimited_s),
                longest_beat_s(chains, best), best);
     }
     if (task->rounds > FEW)
@@ -303,7 +305,7 @@ static void find_summed(struct eth_hpp_chains *chains, const struct eth_hpp_chai
      * when those are done: in n micro-batches there is time for one more. */
     chains->exposed = chosen;
     eth_hpp_chain_set_scale(chains, 1 + 1 / fmax(2, task->rounds));
-    bisect(chains, best->flight, eth_hpp_chain_least_beat(chains, 0, &unlimited_s),
+    bisect(chains, best->flight, eth_hpp_chain_least_beat(chains, 0, INFINITY, &unlimited_s),
            longest_beat_s(chains, best), best);
 }
 
@@ -325,7 +327,7 @@ double eth_hpp_chains_find(struct eth_hpp_chains *chains, const struct eth_hpp_c
     if (task->alone && task->replicas > 1)
         find_summed(chains, task, true, &best, tight);
     if (!task->alone || task->replicas == 1 ||
-        !has_short_hand_overs(chains, eth_hpp_chain_least_beat(chains, 0, &unlimited_s)))
+        !has_short_hand_overs(chains, eth_hpp_chain_least_beat(chains, 0, INFINITY, &unlimited_s)))
         find_summed(chains, task, false, &best, tight);
     return best.beat_s < INFINITY ? best.s : INFINITY;
 }

@@ -41,8 +41,8 @@ void eth_hpp_chains_limit(struct eth_hpp_chains *chains, int64_t tries);
 /* Tries so far. */
 int64_t eth_hpp_chains_tries(const struct eth_hpp_chains *chains);
 
-/* What no chain of the task can fall below, its fill counted; limit_s has no say in it. *tight as
- * above. */
+/* What no chain of the task can fall below, its fill counted; INFINITY where that is not below
+ * limit_s. *tight as above. */
 double eth_hpp_chains_bound(struct eth_hpp_chains *chains, const struct eth_hpp_chain_task *task,
                             bool *tight);
 

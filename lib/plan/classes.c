@@ -10,16 +10,16 @@ static const int counts[] = {1,   2,   3,   4,   5,   6,   7,   8,   9,   10,   
                              128, 160, 192, 256, 320, 384, 512, 640, 768, 1024, 1536, 2048};
 /* What a class may take over the best to be kept. */
 static const double worth_of[] = {
-    [ETH_HPP_EFFORT_QUICK] = 1.0, [ETH_HPP_EFFORT_DEFAULT] = 1.03, [ETH_HPP_EFFORT_THOROUGH] = 1.1};
+    [ETH_HPP_EFFORT_QUICK] = 1.0, [ETH_HPP_EFFORT_DEFAULT] = 1.06, [ETH_HPP_EFFORT_THOROUGH] = 1.1};
 /* Shapes that chains are looked for of each set of pools, the most promising first. */
 static const int shapes_of[] = {
-    [ETH_HPP_EFFORT_QUICK] = 24, [ETH_HPP_EFFORT_DEFAULT] = 60, [ETH_HPP_EFFORT_THOROUGH] = 200};
+    [ETH_HPP_EFFORT_QUICK] = 8, [ETH_HPP_EFFORT_DEFAULT] = 60, [ETH_HPP_EFFORT_THOROUGH] = 200};
 /* States of the search of a chain where there are up to 64 GPUs; fewer at first. */
 static const double states_of[] = {[ETH_HPP_EFFORT_QUICK] = 700,
                                    [ETH_HPP_EFFORT_DEFAULT] = 3000,
                                    [ETH_HPP_EFFORT_THOROUGH] = 20000};
 static const double first_states_of[] = {
-    [ETH_HPP_EFFORT_QUICK] = 200, [ETH_HPP_EFFORT_DEFAULT] = 400, [ETH_HPP_EFFORT_THOROUGH] = 3000};
+    [ETH_HPP_EFFORT_QUICK] = 400, [ETH_HPP_EFFORT_DEFAULT] = 400, [ETH_HPP_EFFORT_THOROUGH] = 3000};
 /* How much longer than what is kept a chain may be then to be looked at closely, */
 #define COARSE 1.05
 /* how many are, */
@@ -29,7 +29,7 @@ static const int refined_of[] = {
 #define TRIES_FIRST   0.125
 #define TRIES_REFINED 0.5
 /* Stages that are taken to pass before the last one begins, where shapes are compared. */
-#define FILL_STAGES 4
+#define FILL_STAGES 8
 enum { COUNTS = sizeof(counts) / sizeof(counts[0]), MICRO_BATCH_MAX = 128 };
 
 bool eth_hpp_classes_has_degree(const struct eth_hpp_workshop *shop, int pool, int degree)
@@ -96,8 +96,9 @@ double eth_hpp_classes_rate(const struct eth_hpp_workshop *shop, int pool)
 /* Like pipelines: how many, and of which micro-batch. */
 struct shape {
     int replicas, micro_batch;
-    double least_s; /* no chain of this shape takes less for a sample, sums not counted */
-    bool bounded;   /* memory is considered in that */
+    double least_s;   /* no chain of this shape takes less for a sample, sums not counted */
+    double promise_s; /* and with few micro-batches the fill takes longer than that knows */
+    bool bounded;     /* memory is considered in both */
     double found_s; /* what the chain found takes for a sample; INFINITY: none that may be better */
 };
 
@@ -157,11 +158,18 @@ static bool can_deal(const struct eth_hpp_workshop *shop, int replicas, int micr
     return batch % (shop->options->shape == ETH_HPP_SHAPE_HPP ? micro_batch : round) == 0;
 }
 
+static void set_least(struct shape *shape, double least_s, double part)
+{
+    double rounds = part / shape->replicas / shape->micro_batch;
+    shape->least_s = least_s;
+    shape->promise_s = least_s * (1 + FILL_STAGES / rounds);
+}
+
 static int compare_shapes(const void *a, const void *b)
 {
     const struct shape *x = a, *y = b;
-    if (x->least_s != y->least_s)
-        return x->least_s < y->least_s ? -1 : 1;
+    if (x->promise_s != y->promise_s)
+        return x->promise_s < y->promise_s ? -1 : 1;
     if (x->replicas != y->replicas)
         return x->replicas - y->replicas;
     return x->micro_batch - y->micro_batch;
@@ -171,8 +179,8 @@ static int compare_shapes(const void *a, const void *b)
 static int sort_shapes(const struct eth_hpp_class_finder *finder, unsigned mask, double part)
 {
     int count = 0;
-    for (int c = 0; c < COUNTS; c++)
-        for (int m = 1; m <= finder->micro_batches; m++) {
+    for (int m = 1; m <= finder->micro_batches; m++)
+        for (int c = 0; c < COUNTS && finder->shop->options->global_batch % m == 0; c++) {
             double rate = 0, round = (double)counts[c] * m;
             bool whole = can_deal(finder->shop, counts[c], m);
             for (int p = 0; p < finder->pools && whole; p++) {
@@ -181,9 +189,11 @@ static int sort_shapes(const struct eth_hpp_class_finder *finder, unsigned mask,
                 whole = finder->gpus[p] >= counts[c] && finder->rates[m][p] > 0;
                 rate += finder->gpus[p] / counts[c] * finder->rates[m][p];
             }
-            if (whole)
-                finder->shapes[count++] = (struct shape){
-                    counts[c], m, fmax(1, part / round) * m / (rate * part), false, INFINITY};
+            if (!whole)
+                continue;
+            struct shape *shape = &finder->shapes[count++];
+            *shape = (struct shape){.replicas = counts[c], .micro_batch = m, .found_s = INFINITY};
+            set_least(shape, fmax(1, part / round) * m / (rate * part), part);
         }
     qsort(finder->shapes, (size_t)count, sizeof(finder->shapes[0]), compare_shapes);
     return count;
@@ -242,7 +252,7 @@ struct hunt {
     bool lean;            /* see struct eth_hpp_chain_task */
     double part, limit_s; /* samples; seconds of one */
     int64_t tries;        /* left */
-    int open, shapes;     /* shapes that are yet to be tried come first */
+    int open, shapes;     /* those yet to be tried come first, a heap: its first promises most */
 };
 
 static struct eth_hpp_chain_task make_task(const struct hunt *hunt, const struct shape *shape,
@@ -291,46 +301,60 @@ static double try_shape(struct hunt *hunt, struct eth_hpp_chain_task *task, doub
     return s;
 }
 
-/* What a shape promises: with few micro-batches the fill takes longer than its bound knows. */
-static double promise_s(const struct hunt *hunt, const struct shape *shape)
+/* Puts the first of the open shapes where it belongs in their heap. */
+static void sift(struct hunt *hunt)
 {
-    return shape->least_s *
-           (1 + FILL_STAGES * shape->replicas * (double)shape->micro_batch / hunt->part);
+    struct shape *shapes = hunt->finder->shapes, moved = shapes[0];
+    int at = 0;
+    for (int child; (child = 2 * at + 1) < hunt->open; at = child) {
+        if (child + 1 < hunt->open && compare_shapes(&shapes[child + 1], &shapes[child]) < 0)
+            child++;
+        if (compare_shapes(&moved, &shapes[child]) <= 0)
+            break;
+        shapes[at] = shapes[child];
+    }
+    shapes[at] = moved;
 }
 
-/* The first shapes look promising; the most promising one of them, whose bound is known. NULL: no
- * shape is worth a try. */
+/* Takes the first shape out of the heap, to behind it. */
+static struct shape *take_first(struct hunt *hunt)
+{
+    struct shape *shapes = hunt->finder->shapes, first = shapes[0];
+    shapes[0] = shapes[--hunt->open];
+    sift(hunt);
+    shapes[hunt->open] = first;
+    return &shapes[hunt->open];
+}
+
+/* The most promising shape, whose bound is known, now behind the open ones. NULL: no shape is worth
+ * a try. */
 static struct shape *next_shape(struct hunt *hunt)
 {
-    struct shape *shapes = hunt->finder->shapes, *best;
-    do {
-        if (hunt->open == 0)
-            return NULL;
-        best = &shapes[0];
-        for (int i = 1; i < hunt->open; i++)
-            if (promise_s(hunt, &shapes[i]) < promise_s(hunt, best))
-                best = &shapes[i];
-        if (best->least_s >= fmin(hunt->limit_s, worst_kept(hunt->finder, hunt->classes))) {
-            *best = shapes[--hunt->open];
-            shapes[hunt->open] = shapes[--hunt->shapes];
-            best = NULL;
-        } else if (!best->bounded) {
-            struct eth_hpp_chain_task task = make_task(hunt, best, first_states_of);
-            best->bounded = true;
-            best->least_s =
-                eth_hpp_chains_bound(hunt->finder->chains, &task, &hunt->classes->tight) /
-                hunt->part;
-            best = NULL;
+    const struct eth_hpp_class_finder *finder = hunt->finder;
+    while (hunt->open > 0) {
+        struct shape *best = finder->shapes;
+        double limit_s = fmin(hunt->limit_s, worst_kept(finder, hunt->classes));
+        if (best->least_s < limit_s && best->bounded)
+            return take_first(hunt);
+        if (best->least_s >= limit_s) {
+            *take_first(hunt) = finder->shapes[--hunt->shapes];
+            continue;
         }
-    } while (best == NULL);
-    return best;
+        struct eth_hpp_chain_task task = make_task(hunt, best, first_states_of);
+        task.limit_s = hunt->part * limit_s;
+        double s = eth_hpp_chains_bound(finder->chains, &task, &hunt->classes->tight);
+        best->bounded = true;
+        set_least(best, s / hunt->part, hunt->part);
+        sift(hunt);
+    }
+    return NULL;
 }
 
 /* Tries the shapes, the most promising first. */
 static void try_shapes(struct hunt *hunt)
 {
     const struct eth_hpp_workshop *shop = hunt->finder->shop;
-    struct shape *shapes = hunt->finder->shapes, *shape;
+    struct shape *shape;
     int left = shapes_of[shop->effort];
     while (left-- > 0 && hunt->tries > 0 && !shop->failed && (shape = next_shape(hunt)) != NULL) {
         struct eth_hpp_classes *classes = hunt->classes;
@@ -340,10 +364,7 @@ static void try_shapes(struct hunt *hunt)
         double s = try_shape(hunt, &task, task.coarse ? COARSE * limit_s : limit_s, TRIES_FIRST);
         if (hunt->alone && classes->count > 0 && classes->kept[0].s_per_sample < before_s)
             left = shapes_of[shop->effort];
-        struct shape tried = *shape;
-        tried.found_s = task.coarse ? s : INFINITY;
-        *shape = shapes[--hunt->open];
-        shapes[hunt->open] = tried;
+        shape->found_s = task.coarse ? s : INFINITY;
     }
 }
 

@@ -184,7 +184,7 @@ static const double partition_worth[] = {
 /* Stages that are tried to find the class of all pools of 64 GPUs, and about as many for all sets
  * of fewer pools. */
 static const double tries_of[] = {
-    [ETH_HPP_EFFORT_QUICK] = 3e5, [ETH_HPP_EFFORT_DEFAULT] = 4e6, [ETH_HPP_EFFORT_THOROUGH] = 5e7};
+    [ETH_HPP_EFFORT_QUICK] = 2e5, [ETH_HPP_EFFORT_DEFAULT] = 4e6, [ETH_HPP_EFFORT_THOROUGH] = 5e7};
 
 /* The classes of each set of pools: that of all of them first, then from few pools to many. */
 static void find_classes(struct eth_hpp_workshop *shop, struct eth_hpp_class_finder *finder,
