@@ -24,19 +24,18 @@ struct budget {
     int plans;        /* work for trying all plans of few GPUs */
 };
 static const struct budget budgets[] = {[ETH_HPP_EFFORT_QUICK] = {1, 20000, 1, 0},
-                                        [ETH_HPP_EFFORT_DEFAULT] = {2, 250000, 8, 850000},
+                                        [ETH_HPP_EFFORT_DEFAULT] = {2, 300000, 12, 850000},
                                         [ETH_HPP_EFFORT_THOROUGH] = {40, 800000, 8, 20000000}};
 
 /* With few GPUs a draft costs little, and many starts end in plans that no move leads out of. */
-enum { FEW_ROUNDS = 3, FEW_CANDIDATES = 12 };
+enum { FEW_GPUS = 16, FEW_ROUNDS = 3, FEW_WORK = 500000 };
 
 static struct budget budget_of(const struct eth_hpp_workshop *shop)
 {
     struct budget budget = budgets[shop->effort];
-    if (shop->effort == ETH_HPP_EFFORT_DEFAULT &&
-        shop->cost->cluster->gpu_count <= ETH_HPP_EXACT_GPUS) {
+    if (shop->effort == ETH_HPP_EFFORT_DEFAULT && shop->cost->cluster->gpu_count <= FEW_GPUS) {
         budget.rounds = FEW_ROUNDS;
-        budget.candidates = FEW_CANDIDATES;
+        budget.work = FEW_WORK;
     }
     return budget;
 }
@@ -298,7 +297,7 @@ static enum eth_hpp_status infeasible(const struct eth_hpp_workshop *shop,
 /* It takes as long as a whole quick search. */
 static bool is_polished(const struct eth_hpp_workshop *shop)
 {
-    return shop->cost->cluster->gpu_count <= ETH_HPP_EXACT_GPUS &&
+    return shop->cost->cluster->gpu_count <= FEW_GPUS &&
            shop->options->shape == ETH_HPP_SHAPE_HPP &&
            shop->options->effort != ETH_HPP_EFFORT_QUICK;
 }
