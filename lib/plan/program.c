@@ -51,7 +51,8 @@ static int find_queue(struct builder *b, enum eth_hpp_queue_kind kind, int peer)
         program->queues = queues;
         b->queue_room = room;
     }
-    program->queues[program->queue_count] = (struct eth_hpp_queue){kind, peer};
+    program->queues[program->queue_count] =
+        (struct eth_hpp_queue){kind, peer, program->queue_count};
     return program->queue_count++;
 }
 

@@ -71,6 +71,12 @@ enum eth_hpp_queue_kind {
 struct eth_hpp_queue {
     enum eth_hpp_queue_kind kind;
     int peer; /* rank, or -1 */
+    /* The queue of this rank whose communicator, communicator's resources or stream it uses: what
+     * queues that name the same one issue is completed in the order of issue, whichever queue it is
+     * on, as a device does with communicators that share resources (NCCL's splitShare) or stand on
+     * one stream. Compiled lists share nothing: each queue names itself. Sums of different blocks
+     * stand on one queue, so their communicators may share resources. */
+    int shares;
 };
 
 struct eth_hpp_instruction {
@@ -119,9 +125,9 @@ void eth_hpp_program_free(struct eth_hpp_program *program);
  * receive with the same bytes and in the same order on its queue; each block is summed by exactly
  * its owners, sums come in one order on all ranks; no rank holds more micro-batches than its
  * stage's in_flight; and the graph of all waits has no cycle: the waits above, the order of each
- * queue, the free buffers, a send that completes only once its receive is posted, and an issue that
- * waits for the computation listed before it. Errors: INTERNAL, naming rank, instruction and peer;
- * MEMORY. */
+ * queue and of queues that share, the free buffers, a send that completes only once its receive is
+ * posted, and an issue that waits for the computation listed before it. Errors: INTERNAL, naming
+ * rank, instruction and peer; MEMORY. */
 enum eth_hpp_status eth_hpp_program_verify(const struct eth_hpp_plan *plan,
                                            const struct eth_hpp_program *programs, int count,
                                            struct eth_hpp_error *err);

@@ -307,23 +307,23 @@ static bool add_waits(struct graph *g, const struct finder *f, int p, int i)
     return true;
 }
 
-/* Order of queues, issue behind the computation listed before, and the waits. */
-static bool add_program_edges(struct graph *g, int p, const struct finder *f, int *last_on_queue)
+/* Order of queues that share, issue behind the computation listed before, and the waits. */
+static bool add_program_edges(struct graph *g, int p, const struct finder *f, int *last_issued)
 {
     const struct eth_hpp_program *program = &g->programs[p];
     int compute = -1;
     for (int q = 0; q < program->queue_count; q++)
-        last_on_queue[q] = -1;
+        last_issued[q] = -1;
     for (int i = 0; i < program->count; i++) {
         const struct eth_hpp_instruction *in = &program->instructions[i];
-        int before = last_on_queue[in->queue];
+        int *last = &last_issued[program->queues[in->queue].shares], before = *last;
         if (before >= 0 && !add_edge(g, g->base[p] + before, g->base[p] + i))
             return false;
         if (compute >= 0 && compute != before && !add_edge(g, g->base[p] + compute, g->base[p] + i))
             return false;
         if (!add_waits(g, f, p, i))
             return false;
-        last_on_queue[in->queue] = i;
+        *last = i;
         if (in->opcode == ETH_HPP_FORWARD || in->opcode == ETH_HPP_BACKWARD)
             compute = i;
     }
@@ -337,9 +337,9 @@ static bool add_edges(struct graph *g, int p)
     size_t heads = (size_t)(ETH_HPP_GATHER_BLOCK + 1) * (size_t)micro_batches;
     struct finder f = {micro_batches, malloc(heads * sizeof(int)),
                        malloc((size_t)program->count * sizeof(int))};
-    int *last_on_queue = malloc((size_t)program->queue_count * sizeof(int));
+    int *last_issued = malloc((size_t)program->queue_count * sizeof(int));
     bool done = false;
-    if (f.head != NULL && f.next != NULL && last_on_queue != NULL) {
+    if (f.head != NULL && f.next != NULL && last_issued != NULL) {
         memset(f.head, -1, heads * sizeof(int));
         for (int i = program->count - 1; i >= 0; i--) {
             int m = program->instructions[i].micro_batch;
@@ -349,11 +349,11 @@ static bool add_edges(struct graph *g, int p)
             f.next[i] = *head;
             *head = i;
         }
-        done = add_program_edges(g, p, &f, last_on_queue);
+        done = add_program_edges(g, p, &f, last_issued);
     }
     free(f.head);
     free(f.next);
-    free(last_on_queue);
+    free(last_issued);
     return done;
 }
 

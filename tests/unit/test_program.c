@@ -269,6 +269,54 @@ static void broken_lists_are_refused(void **state)
     }
 }
 
+/* Lets one queue of a program use the communicator or the resources of another. */
+static void share(struct eth_hpp_program *program, enum eth_hpp_opcode one,
+                  enum eth_hpp_opcode other)
+{
+    int from = program->instructions[nth(program, one, 0)].queue;
+    program->queues[from].shares = program->instructions[nth(program, other, 0)].queue;
+}
+
+/* Each way of sharing communicators, resources or streams that is known to hang; lists that stand
+ * as compiled otherwise. */
+static void sharing_that_deadlocks_is_refused(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 6; way++) {
+        struct fixture f;
+        struct programs programs;
+        const char *message = "deadlock";
+        fixture_open(&f, CLUSTER, PROFILE, UNLIKE_PLAN);
+        compile_all(&f, &programs);
+        struct eth_hpp_program *first = &programs.list[0], *second = &programs.list[1];
+        switch (way) {
+        case 0: /* one communicator between two neighbours for both directions */
+            share(first, ETH_HPP_RECV_GRADIENT, ETH_HPP_SEND_ACTIVATION);
+            share(second, ETH_HPP_SEND_GRADIENT, ETH_HPP_RECV_ACTIVATION);
+            break;
+        case 1: /* one for each direction, but split with shared resources on one side */
+            share(first, ETH_HPP_RECV_GRADIENT, ETH_HPP_SEND_ACTIVATION);
+            break;
+        case 2: /* the last gradient behind sums that wait for the neighbour's last backward */
+            share(second, ETH_HPP_SEND_GRADIENT, ETH_HPP_SYNC_BLOCK);
+            break;
+        case 3: /* receives posted ahead on the stream of the kernels that they wait for */
+            share(first, ETH_HPP_RECV_GRADIENT, ETH_HPP_FORWARD);
+            break;
+        case 4: /* sums on the stream of the backward that they run beside */
+            share(first, ETH_HPP_SYNC_BLOCK, ETH_HPP_BACKWARD);
+            break;
+        case 5: /* sums behind gradients that were received before */
+            share(first, ETH_HPP_RECV_GRADIENT, ETH_HPP_SYNC_BLOCK);
+            message = NULL;
+            break;
+        }
+        verify(&f, &programs, message);
+        free_all(&programs);
+        fixture_close(&f);
+    }
+}
+
 static void a_missing_rank_is_found(void **state)
 {
     (void)state;
@@ -357,6 +405,7 @@ int main(void)
         cmocka_unit_test(a_sharded_optimizer_gathers_the_first_block_first),
         cmocka_unit_test(compiled_lists_are_proved),
         cmocka_unit_test(broken_lists_are_refused),
+        cmocka_unit_test(sharing_that_deadlocks_is_refused),
         cmocka_unit_test(a_missing_rank_is_found),
         cmocka_unit_test(random_plans_compile_to_lists_that_are_proved),
     };
