@@ -38,6 +38,16 @@ static void print_help(FILE *out)
                  "plan fits\nthe devices, 128 + N ended by signal N.\n");
 }
 
+/* Slurm refuses the plugin of another release without asking it anything: who looks for the reason
+ * finds here what it was built for. */
+static void print_version(void)
+{
+    printf("eth-hpp %s\n", PACKAGE_VERSION);
+#ifdef ETH_HPP_SLURM_VERSION
+    printf("SPANK plugin for Slurm %s\n", ETH_HPP_SLURM_VERSION);
+#endif
+}
+
 static int run(int argc, char **argv)
 {
     if (argc < 2) {
@@ -50,7 +60,7 @@ static int run(int argc, char **argv)
         return ETH_HPP_EXIT_OK;
     }
     if (strcmp(word, "--version") == 0) {
-        printf("eth-hpp %s\n", PACKAGE_VERSION);
+        print_version();
         return ETH_HPP_EXIT_OK;
     }
     for (int i = 0; commands[i].name != NULL; i++)

@@ -84,14 +84,43 @@ AC_DEFUN([ETH_HPP_WITH_SLURM], [
              AC_DEFINE([HAVE_SPANK_PREPEND_TASK_ARGV], [1], [Slurm 23.11 or later])], [],
             [#include <stdint.h>
              #include <slurm/spank.h>])
+        AS_IF([test $have_slurm = yes],
+            [AC_COMPUTE_INT([eth_hpp_slurm_number], [SLURM_VERSION_NUMBER >> 8], [#include <slurm/slurm.h>],
+                [AC_MSG_ERROR([slurm/slurm.h says no SLURM_VERSION_NUMBER])])])
         CPPFLAGS=$eth_hpp_cppflags
     ])
-    AS_CASE([$with_slurm], [/*], [eth_hpp_slurm_path=$with_slurm/bin], [eth_hpp_slurm_path=$PATH])
+    AS_CASE([$with_slurm], [/*], [eth_hpp_slurm_path=$with_slurm/bin:$with_slurm/sbin], [eth_hpp_slurm_path=$PATH:/usr/sbin])
+    AS_IF([test $have_slurm = yes], [ETH_HPP_CHECK_SLURM_VERSION])
     AC_PATH_PROG([SCANCEL], [scancel], [/usr/bin/scancel], [$eth_hpp_slurm_path])
     AC_SUBST([SLURM_CFLAGS])
     AM_CONDITIONAL([HAVE_SPANK_PREPEND_TASK_ARGV], [test $have_spank_prepend = yes])
     AM_CONDITIONAL([HAVE_SLURM], [test $have_slurm = yes])
     ETH_HPP_RESULT([slurm], [libslurm-dev], [no SPANK plugin])
+    AS_IF([test $have_slurm = yes], [summary_slurm="yes, for Slurm $eth_hpp_slurm_version$eth_hpp_slurm_unchecked"])
+])
+
+# Slurm refuses a plugin that was built against another release's headers, on every node, so that is found out here. Of
+# its programs the daemons tell their version even where Slurm is not configured.
+AC_DEFUN([ETH_HPP_CHECK_SLURM_VERSION], [
+    eth_hpp_slurm_version=`expr $eth_hpp_slurm_number / 256`.`printf %02d \`expr $eth_hpp_slurm_number % 256\``
+    AC_DEFINE_UNQUOTED([ETH_HPP_SLURM_VERSION], ["$eth_hpp_slurm_version"], [the Slurm release that loads the plugin])
+    AC_MSG_CHECKING([for the installed Slurm's version])
+    eth_hpp_installed_slurm=
+    eth_hpp_path=$PATH
+    PATH=$eth_hpp_slurm_path
+    for eth_hpp_program in srun slurmd slurmctld; do
+        AS_IF([test "x$eth_hpp_installed_slurm" = x],
+            [eth_hpp_installed_slurm=`($eth_hpp_program -V) 2>/dev/null`])
+    done
+    PATH=$eth_hpp_path
+    eth_hpp_installed_slurm=`AS_ECHO(["$eth_hpp_installed_slurm"]) | sed -n ['s/^slurm[^ ]* \([0-9]*\.[0-9]*\)\..*/\1/p']`
+    AC_MSG_RESULT([${eth_hpp_installed_slurm:-not installed}])
+    AS_CASE([$eth_hpp_installed_slurm],
+        [""], [eth_hpp_slurm_unchecked=" (there is no installed Slurm to compare with)"],
+        [$eth_hpp_slurm_version], [eth_hpp_slurm_unchecked=],
+        [AC_MSG_ERROR([the headers are those of Slurm $eth_hpp_slurm_version, the installed Slurm is $eth_hpp_installed_slurm, which would refuse the plugin:
+  install the headers that came with it (libslurm-dev, slurm-devel), name its folder by --with-slurm=DIR, or
+  leave the plugin out by --with-slurm=no])])
 ])
 
 # A toolkit may have come without cuBLASLt; have_cuda=yes where nvcc links a program with it.

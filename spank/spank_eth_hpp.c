@@ -4,8 +4,13 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "config.h"
 
 SPANK_PLUGIN(eth_hpp, 1)
+
+/* Slurm refuses the plugin of another release before it calls anything here: for `strings`. */
+static const char built_for[] __attribute__((used)) =
+    PACKAGE_STRING ": SPANK plugin for Slurm " ETH_HPP_SLURM_VERSION;
 
 static struct eth_hpp_plugin plugin = {.first_other = -1};
 
