@@ -7,11 +7,13 @@
 /* A step so close to what no plan can beat is as good as that. */
 #define ETH_HPP_ANNEAL_CLOSED 1.0001
 /* A temperature to begin with: a step that is this fraction longer is accepted with probability
- * 1/e. */
-#define ETH_HPP_ANNEAL_HOT 0.01
-/* Where GPUs are few a single move changes the step by much. */
-#define ETH_HPP_ANNEAL_HOT_FEW 0.2
-enum { ETH_HPP_ANNEAL_FEW = 8 };
+ * 1/e. Where GPUs are few a single move changes the step by much. */
+static inline double eth_hpp_anneal_hot(int gpus)
+{
+    if (gpus <= 8)
+        return 0.2;
+    return gpus <= 16 ? 0.05 : 0.01;
+}
 
 /* Improves *draft, whose step is *step_s, with `work` (see the workshop's); the best draft met is
  * left in both. Begins at the temperature `hot`. Deterministic in `seed`. Stops early once the step

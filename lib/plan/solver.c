@@ -28,13 +28,14 @@ static const struct budget budgets[] = {[ETH_HPP_EFFORT_QUICK] = {1, 20000, 1, 0
                                         [ETH_HPP_EFFORT_THOROUGH] = {40, 800000, 8, 20000000}};
 
 /* With few GPUs a draft costs little, and many starts end in plans that no move leads out of. */
-enum { FEW_GPUS = 16, FEW_ROUNDS = 3, FEW_WORK = 500000 };
+enum { FEW_GPUS = 16, FEW_ROUNDS = 3, FEW_CANDIDATES = 16, FEW_WORK = 500000 };
 
 static struct budget budget_of(const struct eth_hpp_workshop *shop)
 {
     struct budget budget = budgets[shop->effort];
     if (shop->effort == ETH_HPP_EFFORT_DEFAULT && shop->cost->cluster->gpu_count <= FEW_GPUS) {
         budget.rounds = FEW_ROUNDS;
+        budget.candidates = FEW_CANDIDATES;
         budget.work = FEW_WORK;
     }
     return budget;
@@ -135,8 +136,7 @@ static void search_with(struct eth_hpp_workshop *shop, enum eth_hpp_effort effor
     take_if_better(shop, drafts, &drafts->starts.list[0]);
     if (shop->options->shape == ETH_HPP_SHAPE_EVEN)
         return;
-    double hot = shop->cost->cluster->gpu_count > ETH_HPP_ANNEAL_FEW ? ETH_HPP_ANNEAL_HOT
-                                                                     : ETH_HPP_ANNEAL_HOT_FEW;
+    double hot = eth_hpp_anneal_hot(shop->cost->cluster->gpu_count);
     struct budget budget = budget_of(shop);
     for (int round = 0; round < budget.rounds && !shop->failed; round++) {
         int last = budget.candidates - 1;
