@@ -8,6 +8,7 @@ EXTRA_DIST += \
 	tests/cluster/exchange.bats \
 	tests/cluster/faults.bash \
 	tests/cluster/faults.bats \
+	tests/cluster/gpu.bats \
 	tests/cluster/helpers.bash \
 	tests/cluster/late_finalize.c \
 	tests/cluster/launch.bats \

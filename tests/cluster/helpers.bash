@@ -15,6 +15,8 @@ export XDG_CACHE_HOME=$TEST_WORK/cache
 : "${ETH_HPP_PREFIX:=$CHECKOUT/build-tests/installed}"
 
 PLUGIN=$ETH_HPP_PREFIX/lib/slurm/spank_eth_hpp.so
+# The GPU module built for emulated GPUs, of the same build.
+: "${EMULATED_MODULE:=$CHECKOUT/build-tests/gcc/tests/emulation/cuda/.libs/libethhpp_cuda.so}"
 
 mini_cluster() {
 	local command=$1

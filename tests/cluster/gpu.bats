@@ -1,0 +1,56 @@
+#!/usr/bin/env bats
+# Ranks on GPUs under real Slurm. The GPUs are EMULATED: the very same kernels run on the host (tests/emulation/cuda).
+
+# shellcheck disable=SC2016 # devices are texts for the ranks' shells
+load helpers
+load losses
+
+STEPS=3
+
+setup_file() {
+	[ -e "$EMULATED_MODULE" ] || return 0
+	cp "$EMULATED_MODULE" "$TEST_WORK/emulated_cuda.so" # where all nodes see it
+	cp /usr/share/common-licenses/GPL-3 "$TEST_WORK/text"
+	train reference -N1 -n1 --gpus=1 cpu
+}
+
+setup() {
+	[ -e "$EMULATED_MODULE" ] || skip "no emulated GPU module: no C++17 compiler or oneDNN"
+}
+
+teardown() {
+	cancel_all_jobs
+}
+
+# Trains for STEPS steps with a rank's device given by the shell text DEVICE; the losses go to NAME.jsonl.
+train() { # NAME SRUN-ARGUMENTS... DEVICE
+	local name=$1 device=${*: -1}
+	on_cluster srun --quiet --mpi=pmix "${@:2:$#-2}" "$ETH_HPP_PREFIX/bin/eth-hpp" launch --model=gpt2-tiny6 \
+		--global-batch=16 --calibrate=no -- sh -c "unset ETH_HPP_EMULATION
+			export ETH_HPP_CUDA_MODULE=$TEST_WORK/emulated_cuda.so ETH_HPP_DEVICE=$device
+			exec $ETH_HPP_PREFIX/bin/eth-hpp train --data=text --steps=$STEPS --seed=7 --metrics=$name.jsonl"
+}
+
+# The training ends with this code, and one line of all ranks says why.
+ends_saying() { # CODE TEXT TRAIN-ARGUMENTS...
+	local code=$1 text=$2
+	run train "${@:3}"
+	echo "$output"
+	[ "$status" -eq "$code" ]
+	[ "$(grep -c "$text" <<<"$output")" -eq 1 ]
+}
+
+@test "emulated GPUs of two nodes train as a CPU does" {
+	train gpus -N2 --ntasks-per-node=2 --gpus-per-node=2 cuda
+	same_losses_as_reference gpus
+}
+
+@test "GPUs beside CPUs are refused with the reason" {
+	ends_saying 2 "computes on a CPU and rank [0-9]* on a GPU" mixed -N2 --ntasks-per-node=2 --gpus-per-node=2 \
+		'$([ $RANK = 2 ] && echo cpu || echo cuda)'
+}
+
+@test "a rank whose GPU module cannot be opened ends all ranks" {
+	ends_saying 2 "/nowhere/module.so" broken -N2 --ntasks-per-node=2 --gpus-per-node=2 \
+		'cuda; [ $RANK != 3 ] || ETH_HPP_CUDA_MODULE=/nowhere/module.so'
+}
