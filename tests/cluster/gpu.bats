@@ -54,3 +54,14 @@ ends_saying() { # CODE TEXT TRAIN-ARGUMENTS...
 	ends_saying 2 "/nowhere/module.so" broken -N2 --ntasks-per-node=2 --gpus-per-node=2 \
 		'cuda; [ $RANK != 3 ] || ETH_HPP_CUDA_MODULE=/nowhere/module.so'
 }
+
+@test "the death of a rank on a GPU ends all ranks" {
+	STEPS=100000
+	local start=$SECONDS
+	run train killed -N2 --ntasks-per-node=2 --gpus-per-node=2 \
+		'cuda; [ $RANK != 3 ] || { until grep -qs step killed.jsonl; do sleep 0.1; done; kill -KILL $$; } &'
+	echo "$output"
+	[ "$status" -eq 137 ]
+	[ $((SECONDS - start)) -le 60 ]
+	[ "$(grep -c '^eth-hpp: .*rank 3' <<<"$output")" -eq 1 ]
+}
