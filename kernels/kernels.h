@@ -235,10 +235,14 @@ struct eth_hpp_kernels_ops {
     /* ADDS the sum of the squares (of sums, in double, in a fixed order) TO *result. */
     void (*sum_of_squares)(void *state, size_t count, const void *sums, double *result);
 
-    /* ADDS to *result (modulo 2^64) a number that shows any change of the sums' bits: of each
-     * element mix(bits + (i + 1) x 0x9e3779b97f4a7c15), with the finaliser of splitmix64 as mix, so
-     * that elements may be taken in any order. */
-    void (*checksum)(void *state, size_t count, const void *sums, uint64_t *result);
+    /* OVERWRITES values with the sums, rounded to nearest (ties to even): the same bits on every
+     * device. Where values have the type of sums it is a copy. */
+    void (*cast)(void *state, size_t count, const void *sums, void *values);
+
+    /* ADDS to *result (modulo 2^64) a number that shows any change of the memory's bits: of each of
+     * `count` words of 32 bits mix(word + (i + 1) x 0x9e3779b97f4a7c15), with the finaliser of
+     * splitmix64 as mix, so that words may be taken in any order. */
+    void (*checksum)(void *state, size_t count, const void *words, uint64_t *result);
 
     /* ---- initialisation ---- */
 

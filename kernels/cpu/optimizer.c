@@ -114,26 +114,33 @@ static uint64_t mix(uint64_t x)
 }
 
 ETH_HPP_CPU_CLONES
-static uint64_t mixed_sum(size_t count, const real *x)
+static uint64_t mixed_sum(size_t count, const char *words)
 {
     uint64_t total = 0;
     for (size_t i = 0; i < count; i++) {
-        uint64_t bits = 0;
-        memcpy(&bits, &x[i], sizeof(x[i]));
-        total += mix(bits + (i + 1) * UINT64_C(0x9e3779b97f4a7c15));
+        uint32_t word;
+        memcpy(&word, words + i * sizeof(word), sizeof(word));
+        total += mix(word + (i + 1) * UINT64_C(0x9e3779b97f4a7c15));
     }
     return total;
 }
 
-static void checksum(void *state, size_t count, const void *sums, uint64_t *result)
+static void checksum(void *state, size_t count, const void *words, uint64_t *result)
 {
     (void)state;
-    *result += mixed_sum(count, sums);
+    *result += mixed_sum(count, words);
+}
+
+static void cast(void *state, size_t count, const void *sums, void *values)
+{
+    (void)state;
+    memcpy(values, sums, count * sizeof(real));
 }
 
 void ETH_HPP_CPU(optimizer_provide)(struct eth_hpp_kernels_ops *ops)
 {
     ops->adamw = adamw;
     ops->sum_of_squares = sum_of_squares;
+    ops->cast = cast;
     ops->checksum = checksum;
 }

@@ -41,6 +41,12 @@ __global__ void adamw_kernel(size_t count, adamw_factors f, const float *gradien
     }
 }
 
+template <typename T> __global__ void cast_kernel(size_t count, const float *sums, T *values)
+{
+    for (size_t i = grid_first(); i < count; i += grid_stride())
+        store(&values[i], sums[i]);
+}
+
 /* PARTS sums whatever the device, added up in one order. */
 __global__ void squares_kernel(size_t count, const float *sums, double *parts)
 {
@@ -68,11 +74,11 @@ __device__ __forceinline__ uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-__global__ void checksum_kernel(size_t count, const uint32_t *bits, uint64_t *result)
+__global__ void checksum_kernel(size_t count, const uint32_t *words, uint64_t *result)
 {
     uint64_t total = 0;
     for (size_t i = grid_first(); i < count; i += grid_stride())
-        total += mix(bits[i] + (i + 1) * 0x9e3779b97f4a7c15ull);
+        total += mix(words[i] + (i + 1) * 0x9e3779b97f4a7c15ull);
     total = block_sum(total);
     if (threadIdx.x == 0)
         atomicAdd((unsigned long long *)result, (unsigned long long)total);
@@ -95,17 +101,28 @@ static void sum_of_squares(void *at, size_t count, const void *sums, double *res
     launch(state, "sum_of_squares", add_parts_kernel, 1, 1, (const double *)state->parts, result);
 }
 
-static void checksum(void *at, size_t count, const void *sums, uint64_t *result)
+static void cast(void *at, size_t count, const void *sums, void *values)
+{
+    cuda *state = static_cast<cuda *>(at);
+    with_value(state, [=](auto value) {
+        using T = decltype(value);
+        launch(state, "cast", cast_kernel<T>, blocks_for(state, count, THREADS), THREADS, count,
+               (const float *)sums, (T *)values);
+    });
+}
+
+static void checksum(void *at, size_t count, const void *words, uint64_t *result)
 {
     cuda *state = static_cast<cuda *>(at);
     launch(state, "checksum", checksum_kernel, blocks_for(state, count, THREADS), THREADS, count,
-           (const uint32_t *)sums, result);
+           (const uint32_t *)words, result);
 }
 
 void optimizer_provide(struct eth_hpp_kernels_ops *ops)
 {
     ops->adamw = adamw;
     ops->sum_of_squares = sum_of_squares;
+    ops->cast = cast;
     ops->checksum = checksum;
 }
 

@@ -357,6 +357,32 @@ static void check_adamw(struct device_check *check, size_t count)
     RELEASE(check, gradient, weights, first, second);
 }
 
+/* To the values that the device's dtype has nearest. */
+static void check_cast(struct device_check *check, size_t count)
+{
+    struct eth_hpp_kernels *d = check->device;
+    struct eth_hpp_error err = {0};
+    tensor sums = device_check_sums(check, count, 3);
+    tensor values = device_check_values(check, count, 1);
+    const size_t bytes = count * (size_t)eth_hpp_dtype_bytes(check->dtype);
+    float *wanted = malloc(bytes), *found = malloc(bytes);
+    if (wanted == NULL || found == NULL) {
+        printf("Bail out! no memory\n");
+        exit(1);
+    }
+    sums.numbers[0] = 1 + 0x1p-8;  /* between two of bf16, the even one below */
+    sums.numbers[1] = 1 + 0x3p-11; /* and of fp16, above */
+    device_check_align(check, &sums);
+    d->ops->cast(d->state, count, sums.memory, values.memory);
+    device_values_pack(check->dtype, count, sums.numbers, wanted);
+    d->ops->to_host(d->state, found, values.memory, bytes, &err);
+    check->worst = memcmp(found, wanted, bytes) == 0 ? 0 : INFINITY;
+    device_check_end(check, "cast", 0);
+    free(wanted);
+    free(found);
+    RELEASE(check, sums, values);
+}
+
 static void check_initialisation(struct device_check *check, size_t count)
 {
     struct eth_hpp_kernels *d = check->device, *e = check->exact;
@@ -423,6 +449,7 @@ int device_check_all(struct device_check *check)
     check_cross_entropy(check, 9, 1003);
     check_norms(check, 100003);
     check_adamw(check, 1001);
+    check_cast(check, 1003);
     check_initialisation(check, 1003);
     return check->failures;
 }

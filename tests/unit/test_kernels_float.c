@@ -195,6 +195,15 @@ static void adamw_is_exact_to_the_bit(void **state)
     assert_memory_equal(w, expected, sizeof(w));
 }
 
+static void values_in_fp32_are_cast_as_they_are(void **state)
+{
+    (void)state;
+    const float sums[3] = {1 + 0x1p-23f, -0.0f, 0x1p-140f};
+    float values[3] = {0};
+    op->cast(kernels->state, 3, sums, values);
+    assert_memory_equal(values, sums, sizeof(sums));
+}
+
 /* ---- sums ---- */
 
 static void sums_of_squares_are_added(void **state)
@@ -394,6 +403,7 @@ int main(void)
         cmocka_unit_test(a_nan_reaches_the_loss),
         cmocka_unit_test(adamw_follows_its_definition),
         cmocka_unit_test(adamw_is_exact_to_the_bit),
+        cmocka_unit_test(values_in_fp32_are_cast_as_they_are),
         cmocka_unit_test(sums_of_squares_are_added),
         cmocka_unit_test(checksums_show_every_change),
         cmocka_unit_test(scale_add_and_fill),
