@@ -20,6 +20,7 @@ struct bench {
     const struct eth_hpp_kernels *kernels;
     const struct eth_hpp_model *model;
     int sequence;
+    enum eth_hpp_dtype dtype;
     const struct eth_hpp_calibrate_request *request;
     struct eth_hpp_emulator emulator; /* half_flops 0: the device is real */
 };
@@ -91,10 +92,11 @@ static double bytes_needed(const struct bench *bench, int samples)
         enum eth_hpp_kind kind = (enum eth_hpp_kind)k;
         double bytes =
             samples *
-                (eth_hpp_model_saved_bytes(bench->model, kind, bench->sequence, ETH_HPP_FP32) +
-                 eth_hpp_model_workspace_bytes(bench->model, kind, bench->sequence, ETH_HPP_FP32)) +
-            16 * (eth_hpp_model_parameters(bench->model, kind) +
-                  eth_hpp_model_tied_parameters(bench->model));
+                (eth_hpp_model_saved_bytes(bench->model, kind, bench->sequence, bench->dtype) +
+                 eth_hpp_model_workspace_bytes(bench->model, kind, bench->sequence, bench->dtype)) +
+            eth_hpp_dtype_state_bytes(bench->dtype) *
+                (eth_hpp_model_parameters(bench->model, kind) +
+                 eth_hpp_model_tied_parameters(bench->model));
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -186,14 +188,14 @@ static bool load(const char *path, const char *device, int need, struct eth_hpp_
 }
 
 /* A cache that cannot be written costs time in the next job, nothing more. */
-static void save(const char *path, const struct bench *bench, enum eth_hpp_dtype dtype,
-                 const char *device, const struct eth_hpp_launch_times *times)
+static void save(const char *path, const struct bench *bench, const char *device,
+                 const struct eth_hpp_launch_times *times)
 {
     struct eth_hpp_profile profile;
     struct eth_hpp_error reason = {0};
     if (!eth_hpp_cache_make_folder(path) ||
-        eth_hpp_calibrate_profile(bench->model, bench->sequence, dtype, device, times, &profile,
-                                  &reason) != ETH_HPP_OK)
+        eth_hpp_calibrate_profile(bench->model, bench->sequence, bench->dtype, device, times,
+                                  &profile, &reason) != ETH_HPP_OK)
         return;
     if (eth_hpp_profile_save(&profile, path, &reason) != ETH_HPP_OK)
         eth_hpp_log_debug("times are not kept: %s", reason.text);
@@ -201,14 +203,6 @@ static void save(const char *path, const struct bench *bench, enum eth_hpp_dtype
 }
 
 /* ---- the rank's device ---- */
-
-/* Why a job's times cannot be measured on any device; NULL where they can. */
-static const char *cannot_measure(const struct eth_hpp_model *model, enum eth_hpp_dtype dtype)
-{
-    if (!eth_hpp_model_is_built_in(model))
-        return "only models that are built in can be measured: gpt2, llama, mistral and qwen2";
-    return dtype != ETH_HPP_FP32 ? "only fp32 can be measured" : NULL;
-}
 
 /* The ranks of a node share its memory, but not that of GPUs, which hold what their driver needs.
  */
@@ -229,19 +223,20 @@ enum eth_hpp_status eth_hpp_calibrate_device(const struct eth_hpp_model *model, 
                                              struct eth_hpp_error *err)
 {
     char path[4096];
-    const char *why = cannot_measure(model, dtype);
+    const bool built_in = eth_hpp_model_is_built_in(model);
     *times = (struct eth_hpp_launch_times){0};
-    if (why != NULL && request->when == ETH_HPP_CALIBRATE_YES)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED, "this device cannot be measured: %s",
-                                 why);
-    if (why != NULL || request->when == ETH_HPP_CALIBRATE_NO)
+    if (!built_in && request->when == ETH_HPP_CALIBRATE_YES)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
+                                 "this device cannot be measured: only models that are built in "
+                                 "can be: gpt2, llama, mistral and qwen2");
+    if (!built_in || request->when == ETH_HPP_CALIBRATE_NO)
         return ETH_HPP_OK;
     bool cache = eth_hpp_cache_path(model, sequence, dtype, rank, path, sizeof(path));
     if (cache && request->when == ETH_HPP_CALIBRATE_AUTO &&
         load(path, rank->device, request->need, times))
         return ETH_HPP_OK;
 
-    struct bench bench = {.model = model, .sequence = sequence, .request = request};
+    struct bench bench = {.model = model, .sequence = sequence, .dtype = dtype, .request = request};
     struct eth_hpp_kernels *kernels;
     const struct eth_hpp_device_spec *spec = eth_hpp_device_db_find(rank->device);
     if (rank->time_scale > 0 && spec != NULL)
@@ -264,6 +259,6 @@ enum eth_hpp_status eth_hpp_calibrate_device(const struct eth_hpp_model *model, 
     times->measuring_s = eth_hpp_clock_now() - start;
     eth_hpp_kernels_destroy(kernels);
     if (status == ETH_HPP_OK && cache)
-        save(path, &bench, dtype, rank->device, times);
+        save(path, &bench, rank->device, times);
     return status;
 }

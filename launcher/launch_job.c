@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "inventory/device_db.h"
 #include "launcher/command.h"
 #include "plan/derive.h"
 #include "runtime/capabilities.h"
@@ -62,19 +63,41 @@ static enum eth_hpp_status find_model(const struct eth_hpp_option_set *options,
     return ETH_HPP_OK;
 }
 
+/* Whether the runtime trains in the dtype on the rank's device, as far as that is known. */
+static bool is_able(const struct eth_hpp_launch_rank *rank, enum eth_hpp_dtype dtype)
+{
+    const struct eth_hpp_device_spec *spec = eth_hpp_device_db_find(rank->device);
+    char device[ETH_HPP_LAUNCH_DEVICE_MAX];
+    eth_hpp_launch_device(rank, device);
+    return eth_hpp_capabilities_get(device)->dtypes[dtype] &&
+           (dtype != ETH_HPP_BF16 || spec == NULL || spec->bf16);
+}
+
+/* The first rank that is not, or `count`. */
+static int find_unable(const struct eth_hpp_launch_rank *ranks, int count, enum eth_hpp_dtype dtype)
+{
+    int r = 0;
+    while (r < count && is_able(&ranks[r], dtype))
+        r++;
+    return r;
+}
+
 /* "auto": the best that all devices and the runtime have. */
 static enum eth_hpp_status choose_dtype(const struct eth_hpp_option_set *options,
                                         const struct eth_hpp_launch_rank *ranks, int count,
                                         enum eth_hpp_dtype *dtype, struct eth_hpp_error *err)
 {
-    const struct eth_hpp_capabilities *runtime = eth_hpp_capabilities_get();
     struct eth_hpp_cluster cluster;
     int *rank_of, asked = eth_hpp_dtype_find(eth_hpp_option_text(options, ETH_HPP_JOB_DTYPE));
-    if (asked >= 0 && !runtime->dtypes[asked])
-        return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
-                                 "--dtype=%s: the runtime cannot train in it; take auto or fp32",
-                                 eth_hpp_dtype_name((enum eth_hpp_dtype)asked));
     if (asked >= 0) {
+        const int unable = find_unable(ranks, count, (enum eth_hpp_dtype)asked);
+        if (unable < count)
+            return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
+                                     "--dtype=%s: the runtime cannot train in it on the device of "
+                                     "rank %d (%s); take auto or fp32",
+                                     eth_hpp_dtype_name((enum eth_hpp_dtype)asked), unable,
+                                     ranks[unable].time_scale > 0 ? "emulated by the processors"
+                                                                  : ranks[unable].gpu.name);
         *dtype = (enum eth_hpp_dtype)asked;
         return ETH_HPP_OK;
     }
@@ -82,7 +105,7 @@ static enum eth_hpp_status choose_dtype(const struct eth_hpp_option_set *options
     if (status != ETH_HPP_OK)
         return status;
     enum eth_hpp_dtype best = eth_hpp_derive_dtype(&cluster);
-    *dtype = runtime->dtypes[best] ? best : ETH_HPP_FP32;
+    *dtype = find_unable(ranks, count, best) == count ? best : ETH_HPP_FP32;
     eth_hpp_cluster_free(&cluster);
     free(rank_of);
     return ETH_HPP_OK;

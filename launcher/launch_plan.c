@@ -147,11 +147,20 @@ enum eth_hpp_status eth_hpp_launch_facts_make(struct eth_hpp_launch *launch,
 
 /* ---- the plan ---- */
 
-static enum eth_hpp_status solve(const struct eth_hpp_launch_job *job,
+/* Rank 0's device stands for all: all are GPUs, or none is. */
+static const struct eth_hpp_capabilities *runtime_of(const struct eth_hpp_launch *launch)
+{
+    char device[ETH_HPP_LAUNCH_DEVICE_MAX];
+    eth_hpp_launch_device(&launch->ranks[0], device);
+    return eth_hpp_capabilities_get(device);
+}
+
+static enum eth_hpp_status solve(const struct eth_hpp_launch *launch,
                                  const struct eth_hpp_launch_facts *facts,
                                  struct eth_hpp_plan *plan, struct eth_hpp_error *err)
 {
-    const struct eth_hpp_capabilities *runtime = eth_hpp_capabilities_get();
+    const struct eth_hpp_launch_job *job = &launch->job;
+    const struct eth_hpp_capabilities *runtime = runtime_of(launch);
     struct eth_hpp_solver_options options = {.global_batch = job->global_batch,
                                              .shape = ETH_HPP_SHAPE_HPP,
                                              .effort = ETH_HPP_EFFORT_DEFAULT,
@@ -162,19 +171,19 @@ static enum eth_hpp_status solve(const struct eth_hpp_launch_job *job,
 }
 
 /* The given plan on this cluster, if the runtime can run it. */
-static enum eth_hpp_status bind_given(const struct eth_hpp_launch_job *job,
+static enum eth_hpp_status bind_given(const struct eth_hpp_launch *launch,
                                       const struct eth_hpp_launch_facts *facts,
                                       struct eth_hpp_plan *plan, struct eth_hpp_error *err)
 {
     char *text = NULL;
     struct eth_hpp_plan made = {0};
     struct eth_hpp_simulation simulation = {0};
-    enum eth_hpp_status status = eth_hpp_plan_print(&job->plan, &text, err);
+    enum eth_hpp_status status = eth_hpp_plan_print(&launch->job.plan, &text, err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_plan_parse("plan", text, strlen(text), &made, err);
     free(text);
     if (status == ETH_HPP_OK)
-        status = eth_hpp_capabilities_check(eth_hpp_capabilities_get(), &made, err);
+        status = eth_hpp_capabilities_check(runtime_of(launch), &made, err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_plan_bind(&made, &facts->cluster, &facts->profile, err);
     if (status == ETH_HPP_OK)
@@ -242,9 +251,9 @@ enum eth_hpp_status eth_hpp_launch_plan_make(struct eth_hpp_launch *launch,
     if (status != ETH_HPP_OK)
         return status;
     if (launch->job.has_plan)
-        status = bind_given(&launch->job, &facts, &made, err);
+        status = bind_given(launch, &facts, &made, err);
     else
-        status = solve(&launch->job, &facts, &made, err);
+        status = solve(launch, &facts, &made, err);
     if (status == ETH_HPP_OK) {
         made.emulated = launch->ranks[0].time_scale > 0;
         made.estimated = facts.profile.estimated;

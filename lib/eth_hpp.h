@@ -8,7 +8,7 @@
  *     eth_hpp_get_assignment  says which layers this rank holds
  *     eth_hpp_register        names the parameters of those layers and the callbacks that compute a
  *                             stage
- *     ... writes the initial weights through eth_hpp_tensor_weights, or reads them with
+ *     ... gives the initial weights to eth_hpp_tensor_set_weights, or reads them with
  *         eth_hpp_load_weights; eth_hpp_checkpoint_open takes an earlier run up again ...
  *     eth_hpp_step            one optimizer step over the global batch, as often as wanted
  *     eth_hpp_finalize
@@ -120,7 +120,7 @@ eth_hpp_get_assignment(const struct eth_hpp_context *context);
 /* Tensors begin at multiples of so many elements. */
 enum { ETH_HPP_TENSOR_ALIGNMENT = 16 };
 
-/* One parameter tensor, fp32, of `count` elements. The order of the tensors inside a layer, and
+/* One parameter tensor of `count` elements. The order of the tensors inside a layer, and
  * their counts, must be the same on every rank that holds the layer. In memory they lie one after
  * the other in that order, tied ones left out, without gaps but for the alignment: several of whole
  * multiples of it may be used as one matrix. */
@@ -177,19 +177,27 @@ struct eth_hpp_optimizer_options {
 };
 
 /* Registers all tensors of this rank's layers, in any order, allocates weights, gradients and
- * moments (zeroed), and makes the communicators. `activation_bytes` is what one sample hands over
- * at this stage's input and output. Called once, by every rank that is not idle; idle ranks call it
- * with count 0. Copies tensors and ops. Errors: INPUT (a layer missing or not held, a tied name
- * unknown), MEMORY, PEER, TIMEOUT. */
+ * optimizer states (zeroed), and makes the communicators. `activation_bytes` is what one sample
+ * hands over at this stage's input and output. Called once, by every rank that is not idle; idle
+ * ranks call it with count 0. Copies tensors and ops. Errors: INPUT (a layer missing or not held, a
+ * tied name unknown), MEMORY, PEER, TIMEOUT. */
 ETH_HPP_API enum eth_hpp_status eth_hpp_register(struct eth_hpp_context *context,
                                                  const struct eth_hpp_tensor *tensors, size_t count,
                                                  size_t input_bytes, size_t output_bytes,
                                                  const struct eth_hpp_stage_ops *ops, void *user,
                                                  struct eth_hpp_error *err);
 
-/* Device memory of tensor i as registered; valid until finalize. */
-ETH_HPP_API float *eth_hpp_tensor_weights(struct eth_hpp_context *context, size_t i);
+/* Device memory of tensor i as registered; valid until finalize. Weights are values, of the type
+ * that the plan's dtype names; gradients are always fp32, and free for the program's own use before
+ * the first step. */
+ETH_HPP_API void *eth_hpp_tensor_weights(struct eth_hpp_context *context, size_t i);
 ETH_HPP_API float *eth_hpp_tensor_gradient(struct eth_hpp_context *context, size_t i);
+
+/* Gives tensor i its first weights: `count` fp32 numbers in device memory, the tensor's gradient
+ * for one. They are kept in fp32 beside the values where these are not that themselves. Every owner
+ * gives the same. Before the first step. */
+ETH_HPP_API void eth_hpp_tensor_set_weights(struct eth_hpp_context *context, size_t i,
+                                            const float *from);
 
 /* Device memory from the rank's arena (for kept activations and workspace), before the first step;
  * freed by finalize. Errors: MEMORY when the device or the plan's limit is exceeded, with both

@@ -116,6 +116,22 @@ out:
     return status;
 }
 
+/* All parts at once, in their gradients' memory. */
+static void initialise_tensor(struct eth_hpp_transformer *transformer, int layer, size_t index)
+{
+    const struct eth_hpp_transformer_stage_layer *at =
+        eth_hpp_transformer_stage_layer(transformer, layer);
+    struct eth_hpp_tensor_part parts[ETH_HPP_TENSOR_PARTS];
+    const size_t count = eth_hpp_transformer_tensor_parts(&transformer->model, at->layer.kind,
+                                                          layer - 1, index, parts);
+    eth_hpp_transformer_tensor_initialise(transformer->run.kernels, &transformer->model,
+                                          at->layer.kind, layer, index, transformer->options.seed,
+                                          at->layer.gradients[index]);
+    for (size_t t = at->tensors[index]; t < at->tensors[index] + count; t++)
+        eth_hpp_tensor_set_weights(transformer->context, t,
+                                   eth_hpp_tensor_gradient(transformer->context, t));
+}
+
 static void initialise_weights(struct eth_hpp_transformer *transformer)
 {
     for (int l = transformer->part->first_layer; l < transformer->part->end_layer; l++) {
@@ -126,9 +142,7 @@ static void initialise_weights(struct eth_hpp_transformer *transformer)
                 continue; /* the family lacks it, and it stays NULL */
             at->layer.weights[i] = eth_hpp_tensor_weights(transformer->context, at->tensors[i]);
             at->layer.gradients[i] = eth_hpp_tensor_gradient(transformer->context, at->tensors[i]);
-            eth_hpp_transformer_tensor_initialise(transformer->run.kernels, &transformer->model,
-                                                  at->layer.kind, l, i, transformer->options.seed,
-                                                  at->layer.weights[i]);
+            initialise_tensor(transformer, l, i);
         }
     }
 }

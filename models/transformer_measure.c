@@ -12,7 +12,8 @@ struct eth_hpp_transformer_measure {
     struct eth_hpp_transformer_layer layer;
     struct eth_hpp_transformer_run run;
     size_t largest; /* index of the largest tensor */
-    void *memory, *moments[2], *input, *output, *gradient;
+    void *memory, *numbers, *input, *output, *gradient;
+    void *masters, *moments[2]; /* of the largest */
 };
 
 /* Hands out the next part of the memory; with a NULL base it only counts. */
@@ -21,6 +22,12 @@ static void *part(char *base, size_t *used, size_t bytes)
     void *memory = base == NULL ? NULL : base + *used;
     *used += (bytes + 63) / 64 * 64;
     return memory;
+}
+
+/* Whether values are cast from masters. */
+static bool is_mixed(const struct eth_hpp_transformer_measure *m)
+{
+    return m->run.shape.value_bytes < m->run.shape.sum_bytes;
 }
 
 /* Lays everything out from base on; returns the bytes it takes. */
@@ -34,17 +41,20 @@ static size_t lay_out(struct eth_hpp_transformer_measure *m, char *base, size_t 
         const size_t count = eth_hpp_transformer_tensor_size(&m->model, m->layer.kind, i);
         if (count == 0)
             continue;
-        m->layer.weights[i] = part(base, &used, count * shape->sum_bytes);
+        m->layer.weights[i] = part(base, &used, count * shape->value_bytes);
         m->layer.gradients[i] = part(base, &used, count * shape->sum_bytes);
         if (most < count) {
             most = count;
             m->largest = i;
         }
     }
+    m->masters = m->layer.weights[m->largest];
+    if (is_mixed(m))
+        m->masters = part(base, &used, most * shape->sum_bytes);
     for (int i = 0; i < 2; i++)
         m->moments[i] = part(base, &used, most * shape->sum_bytes);
-    /* written like master weights, whose elements are no smaller than values */
-    m->input = part(base, &used, hidden / shape->value_bytes * shape->sum_bytes);
+    m->numbers = part(base, &used, hidden / shape->value_bytes * shape->sum_bytes);
+    m->input = part(base, &used, hidden);
     m->output = part(base, &used, hidden);
     m->gradient = part(base, &used, hidden);
     m->run.tokens = part(base, &used, tokens);
@@ -61,6 +71,16 @@ static size_t lay_out(struct eth_hpp_transformer_measure *m, char *base, size_t 
     return used;
 }
 
+/* A tensor's first values, by way of its gradient's memory. */
+static void fill_tensor(struct eth_hpp_transformer_measure *m, size_t index)
+{
+    const struct eth_hpp_kernels *kernels = m->run.kernels;
+    const size_t count = eth_hpp_transformer_tensor_size(&m->model, m->layer.kind, index);
+    eth_hpp_transformer_tensor_initialise(kernels, &m->model, m->layer.kind, 1, index, 1,
+                                          m->layer.gradients[index]);
+    kernels->ops->cast(kernels->state, count, m->layer.gradients[index], m->layer.weights[index]);
+}
+
 /* Ordinary numbers, since zeros and subnormals are not as fast as others. */
 static void fill_in(struct eth_hpp_transformer_measure *m, size_t samples, size_t bytes)
 {
@@ -69,9 +89,9 @@ static void fill_in(struct eth_hpp_transformer_measure *m, size_t samples, size_
     kernels->ops->zero(kernels->state, m->memory, bytes);
     for (size_t i = 0; i < eth_hpp_transformer_tensor_count(m->layer.kind); i++)
         if (m->layer.weights[i] != NULL)
-            eth_hpp_transformer_tensor_initialise(kernels, &m->model, m->layer.kind, 1, i, 1,
-                                                  m->layer.weights[i]);
-    kernels->ops->random_normal(kernels->state, hidden, 1, UINT64_MAX, 1, m->input);
+            fill_tensor(m, i);
+    kernels->ops->random_normal(kernels->state, hidden, 1, UINT64_MAX, 1, m->numbers);
+    kernels->ops->cast(kernels->state, hidden, m->numbers, m->input);
 }
 
 enum eth_hpp_status eth_hpp_transformer_measure_open(const struct eth_hpp_kernels *kernels,
@@ -164,9 +184,12 @@ eth_hpp_transformer_measure_optimizer(struct eth_hpp_transformer_measure *measur
     if (status != ETH_HPP_OK)
         return status;
     const double start = eth_hpp_clock_now();
-    kernels->ops->adamw(
-        kernels->state, count, &settings, measure->layer.gradients[measure->largest],
-        measure->layer.weights[measure->largest], measure->moments[0], measure->moments[1]);
+    kernels->ops->adamw(kernels->state, count, &settings,
+                        measure->layer.gradients[measure->largest], measure->masters,
+                        measure->moments[0], measure->moments[1]);
+    if (is_mixed(measure))
+        kernels->ops->cast(kernels->state, count, measure->masters,
+                           measure->layer.weights[measure->largest]);
     status = kernels->ops->synchronize(kernels->state, err);
     if (status != ETH_HPP_OK)
         return status;

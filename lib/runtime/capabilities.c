@@ -1,14 +1,16 @@
 #include "runtime/capabilities.h"
 
-const struct eth_hpp_capabilities *eth_hpp_capabilities_get(void)
+#include <string.h>
+
+#define ALL_DEVICES .max_tensor_parallel = 1, .recompute = true, .sharded_optimizer = true
+
+const struct eth_hpp_capabilities *eth_hpp_capabilities_get(const char *device)
 {
-    static const struct eth_hpp_capabilities all_devices = {
-        .max_tensor_parallel = 1,
-        .recompute = true,
-        .sharded_optimizer = true,
-        .dtypes = {[ETH_HPP_FP32] = true},
-    };
-    return &all_devices;
+    static const struct eth_hpp_capabilities processors = {ALL_DEVICES,
+                                                           .dtypes = {[ETH_HPP_FP32] = true}};
+    static const struct eth_hpp_capabilities gpus = {
+        ALL_DEVICES, .dtypes = {[ETH_HPP_FP32] = true, [ETH_HPP_BF16] = true}};
+    return strcmp(device, "cpu") == 0 ? &processors : &gpus;
 }
 
 static enum eth_hpp_status check_stage(const struct eth_hpp_capabilities *capabilities,
@@ -36,8 +38,8 @@ enum eth_hpp_status eth_hpp_capabilities_check(const struct eth_hpp_capabilities
     enum eth_hpp_status status = ETH_HPP_OK;
     if (!capabilities->dtypes[plan->dtype])
         return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
-                                 "the plan's dtype is %s, which this runtime does not train in: "
-                                 "plan with --dtype=fp32",
+                                 "the plan's dtype is %s, which this runtime does not train in on "
+                                 "this device: plan with --dtype=fp32",
                                  eth_hpp_dtype_name(plan->dtype));
     if (plan->sharded_optimizer && !capabilities->sharded_optimizer)
         return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,

@@ -11,8 +11,9 @@ struct eth_hpp_capabilities {
     bool dtypes[3]; /* [enum eth_hpp_dtype] */
 };
 
-/* On every device that there are kernels for; eth_hpp_kernels_create knows which. */
-const struct eth_hpp_capabilities *eth_hpp_capabilities_get(void);
+/* On a device, as eth_hpp_kernels_create takes it. That knows what this very device has: which
+ * devices there are at all, and that older GPUs have no bf16. */
+const struct eth_hpp_capabilities *eth_hpp_capabilities_get(const char *device);
 
 /* Errors: UNSUPPORTED, with the place in the plan and what would do. */
 enum eth_hpp_status eth_hpp_capabilities_check(const struct eth_hpp_capabilities *capabilities,

@@ -68,6 +68,7 @@ enum eth_hpp_status eth_hpp_checkpoint_save(struct eth_hpp_context *context,
                                             struct eth_hpp_error *err)
 {
     struct eth_hpp_checkpointer *c = context->checkpointer;
+    const float *weights;
     if (c == NULL || context->failed)
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  c == NULL ? "eth_hpp_checkpoint_open comes before a checkpoint"
@@ -79,11 +80,11 @@ enum eth_hpp_status eth_hpp_checkpoint_save(struct eth_hpp_context *context,
     c->state.step = context->step;
     c->state.next_sample = context->next_sample;
     c->phase = ETH_HPP_CHECKPOINT_WRITING;
-    if (c->number > 0) {
-        status = eth_hpp_checkpoint_writer_copy(context, err);
-        if (status == ETH_HPP_OK)
-            status = eth_hpp_checkpoint_writer_start(c, ETH_HPP_CHECKPOINT_WRITING, err);
-    }
+    status = eth_hpp_weights_collect(context, &weights, err);
+    if (status == ETH_HPP_OK && c->number > 0)
+        status = eth_hpp_checkpoint_writer_copy(context, weights, err);
+    if (status == ETH_HPP_OK && c->number > 0)
+        status = eth_hpp_checkpoint_writer_start(c, ETH_HPP_CHECKPOINT_WRITING, err);
     context->failed = status != ETH_HPP_OK;
     return status;
 }

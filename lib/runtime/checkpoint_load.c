@@ -55,6 +55,7 @@ static enum eth_hpp_status load_weight(struct eth_hpp_context *context,
 {
     const struct eth_hpp_parameter *parameter = &context->parameters.tensors[t];
     struct eth_hpp_kernels *kernels = context->kernels;
+    float *device = context->parameters.gradients + parameter->offset; /* free before a step */
     const struct eth_hpp_safetensors *file;
     const struct eth_hpp_stored_tensor *tensor;
     size_t entry;
@@ -68,9 +69,10 @@ static enum eth_hpp_status load_weight(struct eth_hpp_context *context,
     if (status == ETH_HPP_OK)
         status = eth_hpp_safetensors_read(file, tensor, host, err);
     if (status == ETH_HPP_OK)
-        status =
-            kernels->ops->to_device(kernels->state, context->parameters.weights + parameter->offset,
-                                    host, parameter->count * sizeof(float), err);
+        status = kernels->ops->to_device(kernels->state, device, host,
+                                         parameter->count * sizeof(float), err);
+    if (status == ETH_HPP_OK)
+        eth_hpp_weights_set(context, t, device);
     return status;
 }
 

@@ -162,7 +162,7 @@ enum eth_hpp_status eth_hpp_checkpoint_writer_open(struct eth_hpp_context *conte
 }
 
 enum eth_hpp_status eth_hpp_checkpoint_writer_copy(struct eth_hpp_context *context,
-                                                   struct eth_hpp_error *err)
+                                                   const float *weights, struct eth_hpp_error *err)
 {
     struct eth_hpp_checkpointer *checkpointer = context->checkpointer;
     const struct eth_hpp_parameters *parameters = &context->parameters;
@@ -171,8 +171,7 @@ enum eth_hpp_status eth_hpp_checkpoint_writer_copy(struct eth_hpp_context *conte
     enum eth_hpp_status status = ETH_HPP_OK;
     for (size_t i = 0; status == ETH_HPP_OK && i < checkpointer->tensor_count; i++)
         status = eth_hpp_device_read(context, model->bytes + model->begins[i],
-                                     parameters->weights +
-                                         parameters->tensors[checkpointer->tensors[i]].offset,
+                                     weights + parameters->tensors[checkpointer->tensors[i]].offset,
                                      model->begins[i + 1] - model->begins[i], err);
     for (size_t i = 0; status == ETH_HPP_OK && i < 2 * checkpointer->state_count; i++) {
         const float *moments = i % 2 == 0 ? parameters->first_moments : parameters->second_moments;

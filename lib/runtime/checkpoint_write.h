@@ -42,9 +42,9 @@ struct eth_hpp_checkpointer {
 enum eth_hpp_status eth_hpp_checkpoint_writer_open(struct eth_hpp_context *context,
                                                    struct eth_hpp_error *err);
 
-/* Copies weights and moments into the files in memory. */
+/* Copies weights, as eth_hpp_weights_collect gives them, and moments into the files in memory. */
 enum eth_hpp_status eth_hpp_checkpoint_writer_copy(struct eth_hpp_context *context,
-                                                   struct eth_hpp_error *err);
+                                                   const float *weights, struct eth_hpp_error *err);
 
 /* Starts a thread for the task. Errors: IO. */
 enum eth_hpp_status eth_hpp_checkpoint_writer_start(struct eth_hpp_checkpointer *checkpointer,

@@ -10,9 +10,14 @@ struct eth_hpp_kernels *eth_hpp_get_kernels(struct eth_hpp_context *context)
     return context->kernels;
 }
 
-float *eth_hpp_tensor_weights(struct eth_hpp_context *context, size_t i)
+void *eth_hpp_tensor_weights(struct eth_hpp_context *context, size_t i)
 {
-    return context->parameters.weights + context->parameters.tensors[i].offset;
+    return eth_hpp_weights_values(context, context->parameters.tensors[i].offset);
+}
+
+void eth_hpp_tensor_set_weights(struct eth_hpp_context *context, size_t i, const float *from)
+{
+    eth_hpp_weights_set(context, i, from);
 }
 
 float *eth_hpp_tensor_gradient(struct eth_hpp_context *context, size_t i)

@@ -13,12 +13,14 @@
 /* ---- parameters (register.c) ---- */
 
 /* Weights and gradients are arrays of one layout: layer by layer, in a layer as registered, then
- * the tied tensors. So the gradients of a block are one slice, summed as they lie. The moments have
- * the same layout, less what other owners update where the optimizer is sharded.
+ * the tied tensors. So the gradients of a block are one slice, summed as they lie. The moments and
+ * masters have the same layout, less what other owners update where the optimizer is sharded. Then
+ * the owners' shares of a block are alike and aligned, so that the shares of its values are those
+ * of any block of words, too.
  */
 struct eth_hpp_parameter {
     char *name;
-    size_t offset, count; /* floats */
+    size_t offset, count; /* elements */
     size_t columns;       /* of a matrix; 0: a vector */
     int block;            /* of the plan */
     bool weight_decay;
@@ -28,9 +30,9 @@ struct eth_hpp_parameter {
 /* A block of the plan that this rank owns. */
 struct eth_hpp_owned_block {
     int block;            /* of the plan; -1: not owned */
-    size_t offset, count; /* floats */
+    size_t offset, count; /* elements */
     int lowest_layer;     /* complete when the backward has passed it */
-    /* This owner's share of it, floats of the arrays: it counts their squares. */
+    /* This owner's share of it, elements of the arrays: it counts their squares. */
     size_t share, share_end;
     /* What it updates: its share where the optimizer is sharded, else all; and where the moments of
      * that begin in their arrays. */
@@ -48,8 +50,10 @@ struct eth_hpp_parameters {
     struct eth_hpp_parameter *tensors; /* as registered */
     size_t tensor_count;
     struct eth_hpp_owned_block *blocks; /* [plan.block_count] */
-    size_t total, moments_total;        /* floats of each array */
-    float *weights, *gradients, *first_moments, *second_moments;
+    size_t total, moments_total;        /* elements of each array */
+    void *weights;                      /* values, which operations read */
+    float *gradients, *first_moments, *second_moments;
+    float *masters; /* of the values, laid out like the moments; NULL where values are fp32 */
 };
 
 /* ---- the step (executor.c, device.c, handover.c, sync.c) ---- */
@@ -162,6 +166,23 @@ void eth_hpp_parameters_free(struct eth_hpp_context *context);
 struct eth_hpp_updated_part eth_hpp_parameters_updated(const struct eth_hpp_parameters *parameters,
                                                        size_t tensor);
 
+/* Weights as values and as masters (weights.c). */
+/* The words of 32 bits that so many values take. */
+size_t eth_hpp_weights_words(const struct eth_hpp_context *context, size_t count);
+/* Values from an element of the arrays on. */
+void *eth_hpp_weights_values(const struct eth_hpp_context *context, size_t offset);
+/* In fp32, of the part of a tensor that this rank updates: what the optimizer updates. */
+float *eth_hpp_weights_masters(const struct eth_hpp_context *context, size_t tensor);
+/* Gives this part's values what its masters are. */
+void eth_hpp_weights_cast(struct eth_hpp_context *context, size_t tensor);
+/* Gives a whole tensor the weights of this device memory, which may be its gradient's. */
+void eth_hpp_weights_set(struct eth_hpp_context *context, size_t tensor, const float *from);
+/* All weights of this rank in fp32, in the arrays' layout, valid until the next step: in the
+ * gradients' memory where values have 2 bytes. Collective over the ranks that are not idle. Errors:
+ * PEER, TIMEOUT. */
+enum eth_hpp_status eth_hpp_weights_collect(struct eth_hpp_context *context, const float **weights,
+                                            struct eth_hpp_error *err);
+
 /* Compiles this rank's list and makes its buffers. */
 enum eth_hpp_status eth_hpp_executor_open(struct eth_hpp_context *context, size_t input_bytes,
                                           size_t output_bytes, struct eth_hpp_error *err);
@@ -219,7 +240,7 @@ enum eth_hpp_status eth_hpp_handover_join(struct eth_hpp_context *context,
  * where the optimizer is sharded. */
 enum eth_hpp_status eth_hpp_sync_passed(struct eth_hpp_context *context, int layer,
                                         struct eth_hpp_error *err);
-/* Starts handing the updated weights of a block to all its owners. */
+/* Starts handing the updated values of a block to all its owners. */
 enum eth_hpp_status eth_hpp_sync_gather(struct eth_hpp_context *context, int i,
                                         struct eth_hpp_error *err);
 /* Joins the sums and waits for the loss. */

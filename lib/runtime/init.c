@@ -121,7 +121,8 @@ static enum eth_hpp_status load_plan(struct eth_hpp_context *context,
     if (status == ETH_HPP_OK)
         status = check_ranks(context, path, err);
     if (status == ETH_HPP_OK)
-        status = eth_hpp_capabilities_check(eth_hpp_capabilities_get(), &context->plan, err);
+        status = eth_hpp_capabilities_check(eth_hpp_capabilities_get(device_name()), &context->plan,
+                                            err);
     if (status == ETH_HPP_OK)
         eth_hpp_context_fill_assignment(context);
     return status;

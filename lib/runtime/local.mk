@@ -22,4 +22,5 @@ libruntime_la_SOURCES = \
 	lib/runtime/replicas.c \
 	lib/runtime/safetensors.c lib/runtime/safetensors.h lib/runtime/safetensors_write.c \
 	lib/runtime/sync.c \
-	lib/runtime/tensor_set.c lib/runtime/tensor_set.h
+	lib/runtime/tensor_set.c lib/runtime/tensor_set.h \
+	lib/runtime/weights.c

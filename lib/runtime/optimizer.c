@@ -40,14 +40,15 @@ enum eth_hpp_status eth_hpp_optimizer_update(struct eth_hpp_context *context,
         if (tensor->alias)
             continue;
         const struct eth_hpp_updated_part part = eth_hpp_parameters_updated(parameters, i);
-        const size_t at = tensor->offset + part.first;
         if (part.first == part.end)
             continue;
         settings.weight_decay = tensor->weight_decay ? options->weight_decay : 0;
         kernels->ops->adamw(kernels->state, part.end - part.first, &settings,
-                            parameters->gradients + at, parameters->weights + at,
+                            parameters->gradients + tensor->offset + part.first,
+                            eth_hpp_weights_masters(context, i),
                             parameters->first_moments + part.moments,
                             parameters->second_moments + part.moments);
+        eth_hpp_weights_cast(context, i);
     }
     *norm = mean_norm;
     return ETH_HPP_OK;

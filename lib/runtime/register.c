@@ -10,6 +10,15 @@ static size_t aligned(size_t count)
            ETH_HPP_TENSOR_ALIGNMENT;
 }
 
+/* The elements that a block takes: as many in each owner's share, and those aligned, where the
+ * optimizer is sharded. */
+static size_t in_shares(const struct eth_hpp_context *context, int block, size_t count)
+{
+    const int owners = context->plan.blocks[block].rank_count;
+    const size_t members = context->plan.sharded_optimizer ? (size_t)owners : 1;
+    return aligned((count + members - 1) / members) * members;
+}
+
 /* The tied block of this name that this rank owns, or -1. */
 static int find_tied(const struct eth_hpp_context *context, const char *name)
 {
@@ -132,7 +141,7 @@ static enum eth_hpp_status place_tied(struct eth_hpp_context *context,
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                  "tied tensor %s of the plan is not registered on this rank", name);
     own->offset = *end;
-    own->count = aligned(first->count);
+    own->count = in_shares(context, block, first->count);
     *end += own->count;
     return ETH_HPP_OK;
 }
@@ -151,7 +160,8 @@ static enum eth_hpp_status place_all(struct eth_hpp_context *context,
         parameters->blocks[b].offset = end;
         for (int l = block->first_layer; status == ETH_HPP_OK && l < block->end_layer; l++)
             status = place_layer(context, tensors, b, l, &end, err);
-        parameters->blocks[b].count = end - parameters->blocks[b].offset;
+        parameters->blocks[b].count = in_shares(context, b, end - parameters->blocks[b].offset);
+        end = parameters->blocks[b].offset + parameters->blocks[b].count;
     }
     for (int b = 0; status == ETH_HPP_OK && b < context->plan.block_count; b++)
         if (parameters->blocks[b].block >= 0 && is_tied(&context->plan.blocks[b]))
@@ -196,28 +206,42 @@ static enum eth_hpp_status allocate_summed(struct eth_hpp_context *context, size
     return eth_hpp_arena_count(arena, bytes, what, err);
 }
 
-static enum eth_hpp_status allocate(struct eth_hpp_context *context, struct eth_hpp_error *err)
+/* What the optimizer keeps of the elements that this rank updates. */
+static enum eth_hpp_status allocate_states(struct eth_hpp_context *context,
+                                           struct eth_hpp_error *err)
 {
-    static const char *const what[] = {"weights", "gradients", "first moments", "second moments"};
+    static const char *const what[] = {"first moments", "second moments", "master weights"};
     struct eth_hpp_parameters *parameters = &context->parameters;
-    float **arrays[] = {&parameters->weights, &parameters->gradients, &parameters->first_moments,
-                        &parameters->second_moments};
+    float **arrays[] = {&parameters->first_moments, &parameters->second_moments,
+                        &parameters->masters};
+    const int count = context->kernels->value_bytes < sizeof(float) ? 3 : 2;
     enum eth_hpp_status status = ETH_HPP_OK;
-    for (int i = 0; status == ETH_HPP_OK && i < 4; i++) {
-        const size_t floats = i < 2 ? parameters->total : parameters->moments_total;
+    for (int i = 0; status == ETH_HPP_OK && i < count; i++) {
         void *memory = NULL;
-        status = arrays[i] == &parameters->gradients
-                     ? allocate_summed(context, floats * sizeof(float), what[i], &memory, err)
-                     : eth_hpp_arena_allocate(&context->arena, floats * sizeof(float), what[i],
-                                              &memory, err);
+        status = eth_hpp_arena_allocate(&context->arena, parameters->moments_total * sizeof(float),
+                                        what[i], &memory, err);
         *arrays[i] = memory;
     }
+    return status;
+}
+
+static enum eth_hpp_status allocate(struct eth_hpp_context *context, struct eth_hpp_error *err)
+{
+    struct eth_hpp_parameters *parameters = &context->parameters;
+    const size_t value_bytes = parameters->total * context->kernels->value_bytes;
+    const size_t sum_bytes = parameters->total * sizeof(float);
+    void *memory = NULL;
+    enum eth_hpp_status status =
+        eth_hpp_arena_allocate(&context->arena, value_bytes, "weights", &parameters->weights, err);
     if (status == ETH_HPP_OK)
-        status = eth_hpp_comm_register_memory(context->comm, parameters->gradients,
-                                              parameters->total * sizeof(float), err);
+        status = allocate_summed(context, sum_bytes, "gradients", &memory, err);
+    parameters->gradients = memory;
+    if (status == ETH_HPP_OK)
+        status = allocate_states(context, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_comm_register_memory(context->comm, memory, sum_bytes, err);
     if (status == ETH_HPP_OK && context->plan.sharded_optimizer) /* gathered after the update */
-        status = eth_hpp_comm_register_memory(context->comm, parameters->weights,
-                                              parameters->total * sizeof(float), err);
+        status = eth_hpp_comm_register_memory(context->comm, parameters->weights, value_bytes, err);
     return status;
 }
 
@@ -244,8 +268,8 @@ static enum eth_hpp_status open_block(struct eth_hpp_context *context, int b,
     const struct eth_hpp_block *block = &context->plan.blocks[b];
     struct eth_hpp_owned_block *own = &context->parameters.blocks[b];
     struct eth_hpp_request *request;
-    const double signature = block_signature(context, b), floats = (double)own->count;
-    double bounds[4] = {signature, -signature, floats, -floats};
+    const double signature = block_signature(context, b), count = (double)own->count;
+    double bounds[4] = {signature, -signature, count, -count};
     enum eth_hpp_status status = eth_hpp_comm_group_open(
         context->comm, block->ranks, block->rank_count, (uint32_t)b, &own->group, err);
     if (status == ETH_HPP_OK)

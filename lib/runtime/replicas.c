@@ -12,15 +12,19 @@ struct halves {
 };
 enum { HALVES_MAX = ETH_HPP_REDUCE_MAX_VALUES / 2 };
 
+/* Of the values, and of the masters where every owner has all of them. */
 static enum eth_hpp_status checksum(struct eth_hpp_context *context,
                                     const struct eth_hpp_owned_block *block, struct halves *sum,
                                     struct eth_hpp_error *err)
 {
     struct eth_hpp_kernels *kernels = context->kernels;
+    const float *masters = context->parameters.masters;
     uint64_t bits, *device = (uint64_t *)(void *)context->executor.norm;
     kernels->ops->zero(kernels->state, device, sizeof(*device));
-    kernels->ops->checksum(kernels->state, block->count,
-                           context->parameters.weights + block->offset, device);
+    kernels->ops->checksum(kernels->state, eth_hpp_weights_words(context, block->count),
+                           eth_hpp_weights_values(context, block->offset), device);
+    if (masters != NULL && !context->plan.sharded_optimizer)
+        kernels->ops->checksum(kernels->state, block->count, masters + block->moments, device);
     enum eth_hpp_status status = eth_hpp_device_read(context, &bits, device, sizeof(bits), err);
     if (status == ETH_HPP_OK)
         *sum = (struct halves){.high = (double)(bits >> 32), .low = (double)(bits & UINT32_MAX)};

@@ -2,23 +2,28 @@
 
 #include "runtime/context.h"
 
-static enum eth_hpp_status start_sum(struct eth_hpp_context *context, int i, float *data,
-                                     enum eth_hpp_sum_half halves, struct eth_hpp_error *err)
+/* The block of an instruction. */
+static const struct eth_hpp_owned_block *block_of(const struct eth_hpp_context *context, int i)
 {
-    const struct eth_hpp_owned_block *block =
-        &context->parameters.blocks[context->executor.program.instructions[i].block];
+    return &context->parameters.blocks[context->executor.program.instructions[i].block];
+}
+
+static enum eth_hpp_status start_sum(struct eth_hpp_context *context, int i,
+                                     struct eth_hpp_error *err)
+{
+    const struct eth_hpp_owned_block *block = block_of(context, i);
+    const enum eth_hpp_sum_half halves =
+        context->plan.sharded_optimizer ? ETH_HPP_SUM_SCATTER : ETH_HPP_SUM_WHOLE;
     if (block->count == 0)
         return ETH_HPP_OK;
-    return eth_hpp_comm_group_sum(block->group, data + block->offset, block->count, halves,
-                                  &context->executor.requests[i], err);
+    return eth_hpp_comm_group_sum(block->group, context->parameters.gradients + block->offset,
+                                  block->count, halves, &context->executor.requests[i], err);
 }
 
 enum eth_hpp_status eth_hpp_sync_passed(struct eth_hpp_context *context, int layer,
                                         struct eth_hpp_error *err)
 {
     struct eth_hpp_executor *executor = &context->executor;
-    const enum eth_hpp_sum_half halves =
-        context->plan.sharded_optimizer ? ETH_HPP_SUM_SCATTER : ETH_HPP_SUM_WHOLE;
     enum eth_hpp_status status = ETH_HPP_OK;
     for (; executor->syncs_started < executor->program.count; executor->syncs_started++) {
         const struct eth_hpp_instruction *at =
@@ -27,8 +32,7 @@ enum eth_hpp_status eth_hpp_sync_passed(struct eth_hpp_context *context, int lay
             continue;
         if (context->parameters.blocks[at->block].lowest_layer < layer)
             break;
-        status =
-            start_sum(context, executor->syncs_started, context->parameters.gradients, halves, err);
+        status = start_sum(context, executor->syncs_started, err);
         if (status != ETH_HPP_OK)
             break;
     }
@@ -38,7 +42,12 @@ enum eth_hpp_status eth_hpp_sync_passed(struct eth_hpp_context *context, int lay
 enum eth_hpp_status eth_hpp_sync_gather(struct eth_hpp_context *context, int i,
                                         struct eth_hpp_error *err)
 {
-    return start_sum(context, i, context->parameters.weights, ETH_HPP_SUM_GATHER, err);
+    const struct eth_hpp_owned_block *block = block_of(context, i);
+    if (block->count == 0)
+        return ETH_HPP_OK;
+    return eth_hpp_comm_group_sum(block->group, eth_hpp_weights_values(context, block->offset),
+                                  eth_hpp_weights_words(context, block->count), ETH_HPP_SUM_GATHER,
+                                  &context->executor.requests[i], err);
 }
 
 enum eth_hpp_status eth_hpp_sync_wait(struct eth_hpp_context *context, struct eth_hpp_error *err)

@@ -111,14 +111,23 @@ tests_unit_test_runtime_LDADD = tests/emulation/libranks.la libruntime.la libcom
 	libbootstrap.la libkernels.la libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)
 
 if HAVE_CXX
+gpu_run = tests/unit/gpu_run.c tests/unit/gpu_run.h tests/unit/tiny_model.h tests/unit/tiny_plan.h
+
 unit_tests += tests/unit/test_gpu_training
 tests_unit_test_gpu_training_SOURCES = tests/unit/test_gpu_training.c tests/unit/valgrind.h \
-	tests/unit/tiny_model.h tests/unit/tiny_plan.h
+	$(gpu_run)
 tests_unit_test_gpu_training_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests \
 	-DEMULATED_MODULE='"$(abs_builddir)/tests/emulation/cuda/.libs/libethhpp_cuda.so"'
 tests_unit_test_gpu_training_LDADD = libmodels.la $(tests_unit_test_runtime_LDADD)
 tests_unit_test_gpu_training_DEPENDENCIES = $(tests_unit_test_gpu_training_LDADD) \
 	tests/emulation/cuda/libethhpp_cuda.la
+
+unit_tests += tests/unit/test_gpu_precision
+tests_unit_test_gpu_precision_SOURCES = tests/unit/test_gpu_precision.c tests/unit/valgrind.h \
+	tests/unit/folder.h $(gpu_run)
+tests_unit_test_gpu_precision_CPPFLAGS = $(tests_unit_test_gpu_training_CPPFLAGS)
+tests_unit_test_gpu_precision_LDADD = $(tests_unit_test_gpu_training_LDADD)
+tests_unit_test_gpu_precision_DEPENDENCIES = $(tests_unit_test_gpu_training_DEPENDENCIES)
 endif
 
 unit_tests += tests/unit/test_checkpoint

@@ -88,9 +88,19 @@ enum eth_hpp_status eth_hpp_register(struct eth_hpp_context *context,
     return ETH_HPP_OK;
 }
 
-float *eth_hpp_tensor_weights(struct eth_hpp_context *context, size_t i)
+void *eth_hpp_tensor_weights(struct eth_hpp_context *context, size_t i)
 {
     return context->weights[i];
+}
+
+/* From the gradient, which it leaves zero, as it is when a step begins. */
+void eth_hpp_tensor_set_weights(struct eth_hpp_context *context, size_t i, const float *from)
+{
+    struct eth_hpp_kernels *kernels = context->kernels;
+    const size_t count = context->tensors[i].count;
+    assert_ptr_equal(from, context->gradients[i]);
+    kernels->ops->cast(kernels->state, count, from, context->weights[i]);
+    kernels->ops->zero(kernels->state, context->gradients[i], count * kernels->sum_bytes);
 }
 
 float *eth_hpp_tensor_gradient(struct eth_hpp_context *context, size_t i)

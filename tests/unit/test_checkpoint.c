@@ -99,7 +99,8 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
 static struct ranks_result run_plan(struct run run, const char *pipelines)
 {
     struct ranks_result result;
-    tiny_plan_write(plan_path, "table", run.sharded ? "sharded" : "replicated", pipelines);
+    tiny_plan_write(plan_path, "table", ETH_HPP_FP32, run.sharded ? "sharded" : "replicated",
+                    pipelines);
     for (int rank = 0; rank < RANKS_MAX; rank++)
         record->resumed[rank] = -2;
     ranks_run(run.ranks, train, &run, 60, &result);

@@ -177,6 +177,63 @@ static void a_job_has_defaults_of_its_model_and_its_gpus(void **state)
     eth_hpp_launch_job_free(&job);
 }
 
+/* Of a job on two such devices. */
+static enum eth_hpp_status choose_dtype(const char *asked, const char *first, const char *second,
+                                        double time_scale, enum eth_hpp_dtype *dtype,
+                                        struct eth_hpp_error *err)
+{
+    struct eth_hpp_option_set set;
+    struct eth_hpp_launch_job job;
+    struct eth_hpp_launch_rank ranks[2] = {{.node = "a", .time_scale = time_scale},
+                                           {.node = "b", .time_scale = time_scale}};
+    const char *devices[2] = {first, second};
+    for (int r = 0; r < 2; r++) {
+        snprintf(ranks[r].device, sizeof(ranks[r].device), "%s", devices[r]);
+        ranks[r].gpu.memory_bytes = 1e10;
+    }
+    *err = (struct eth_hpp_error){0};
+    assert_int_equal(eth_hpp_option_set_init(&set, eth_hpp_job_options, ETH_HPP_JOB_OPTIONS, err),
+                     ETH_HPP_OK);
+    eth_hpp_option_assign(&set, ETH_HPP_JOB_MODEL, "gpt2-tiny6", ETH_HPP_FROM_OPTION, err);
+    eth_hpp_option_assign(&set, ETH_HPP_JOB_DTYPE, asked, ETH_HPP_FROM_OPTION, err);
+    enum eth_hpp_status status = eth_hpp_launch_job_make(&set, NULL, ranks, 2, &job, err);
+    if (status == ETH_HPP_OK) {
+        *dtype = job.dtype;
+        eth_hpp_launch_job_free(&job);
+    }
+    eth_hpp_option_set_free(&set);
+    return status;
+}
+
+static void the_dtype_is_one_that_all_devices_have(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *asked, *first, *second;
+        double time_scale;
+        enum eth_hpp_dtype dtype;
+        const char *refusal;
+    } cases[] = {
+        {"auto", "H100-SXM", "A100-SXM-40GB", 0, ETH_HPP_BF16, NULL},
+        {"auto", "H100-SXM", "A100-SXM-40GB", 1e4, ETH_HPP_FP32, NULL}, /* on processors */
+        {"auto", "H100-SXM", "T4", 0, ETH_HPP_FP32, NULL},
+        {"fp32", "H100-SXM", "H100-SXM", 0, ETH_HPP_FP32, NULL},
+        {"bf16", "H100-SXM", "H100-SXM", 0, ETH_HPP_BF16, NULL},
+        {"bf16", "H100-SXM", "T4", 0, 0, "cannot train in it on the device of rank 1"},
+        {"bf16", "H100-SXM", "A100-SXM-40GB", 1e4, 0, "rank 0 (emulated by the processors)"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct eth_hpp_error err;
+        enum eth_hpp_dtype dtype = ETH_HPP_FP16;
+        const enum eth_hpp_status status = choose_dtype(
+            cases[i].asked, cases[i].first, cases[i].second, cases[i].time_scale, &dtype, &err);
+        if (cases[i].refusal == NULL && (status != ETH_HPP_OK || dtype != cases[i].dtype))
+            fail_msg("case %zu: %s, %s", i, eth_hpp_dtype_name(dtype), err.text);
+        if (cases[i].refusal != NULL && strstr(err.text, cases[i].refusal) == NULL)
+            fail_msg("case %zu: \"%s\" lacks \"%s\"", i, err.text, cases[i].refusal);
+    }
+}
+
 static void a_given_plan_says_what_the_job_is(void **state)
 {
     (void)state;
@@ -320,6 +377,7 @@ int main(void)
         cmocka_unit_test(a_node_without_gpus_says_why),
         cmocka_unit_test(a_driver_that_hangs_does_not_hang_the_launch),
         cmocka_unit_test(a_job_has_defaults_of_its_model_and_its_gpus),
+        cmocka_unit_test(the_dtype_is_one_that_all_devices_have),
         cmocka_unit_test(a_given_plan_says_what_the_job_is),
         cmocka_unit_test(what_a_job_cannot_be_is_refused),
         cmocka_unit_test(the_plan_is_left_in_a_folder_that_nobody_else_can_write),

@@ -110,7 +110,8 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
 static void write_plan(struct run *run, const char *pipelines)
 {
     snprintf(run->plan_path, sizeof(run->plan_path), "test_runtime.%d.json", (int)getpid());
-    tiny_plan_write(run->plan_path, "table", run->sharded ? "sharded" : "replicated", pipelines);
+    tiny_plan_write(run->plan_path, "table", ETH_HPP_FP32, run->sharded ? "sharded" : "replicated",
+                    pipelines);
 }
 
 static void run_plan(struct run *run, const char *pipelines, struct ranks_result *result)
@@ -440,7 +441,7 @@ static void plans_beyond_the_runtime_are_refused_with_the_reason(void **state)
          "\"tensor_parallel\":2,\"workers\":[{\"node\":\"n\",\"gpus\":[0,1],\"ranks\":[0,1]",
          "pipelines[0].stages[0] has tensor_parallel 2"},
     };
-    const struct eth_hpp_capabilities *runtime = eth_hpp_capabilities_get();
+    const struct eth_hpp_capabilities *runtime = eth_hpp_capabilities_get("cpu");
     struct eth_hpp_error err = {0};
     struct eth_hpp_plan plan;
     parse_plan("fp32", "fp32", &plan);

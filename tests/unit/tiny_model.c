@@ -103,7 +103,7 @@ static enum eth_hpp_status forward(void *user, const struct eth_hpp_micro_batch 
         if (l == 0)
             for (int r = 0; r < rows; r++)
                 memcpy(next + r * D,
-                       eth_hpp_tensor_weights(model->context, (size_t)model->table) +
+                       (float *)eth_hpp_tensor_weights(model->context, (size_t)model->table) +
                            mb->tokens[r] * D,
                        sizeof(float) * D);
         else
@@ -237,10 +237,13 @@ enum eth_hpp_status tiny_model_open(struct tiny_model *model, struct eth_hpp_con
                          a->end_layer < a->layers ? handed : 0, &ops, model, err);
     if (status != ETH_HPP_OK)
         return status;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        float *first = eth_hpp_tensor_gradient(context, i);
         for (size_t j = 0; j < tensors[i].count; j++)
-            eth_hpp_tensor_weights(context, i)[j] =
+            first[j] =
                 (float)sin((double)(j * 7 + (tensors[i].tied ? 3 : (size_t)tensors[i].layer * 13)));
+        eth_hpp_tensor_set_weights(context, i, first);
+    }
     model->kept = malloc(sizeof(float) * (size_t)(a->in_flight * (a->end_layer - a->first_layer) *
                                                   a->samples * T * D));
     return ETH_HPP_OK;

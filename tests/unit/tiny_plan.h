@@ -20,8 +20,8 @@ enum { TINY_GLOBAL_BATCH = 8 };
 
 /* A plan file; the rest, the block of the tensor that both ends share too, is filled in.
  * `optimizer`: replicated or sharded. */
-static inline void tiny_plan_write(const char *path, const char *tied, const char *optimizer,
-                                   const char *pipelines)
+static inline void tiny_plan_write(const char *path, const char *tied, enum eth_hpp_dtype dtype,
+                                   const char *optimizer, const char *pipelines)
 {
     char text[4096];
     struct eth_hpp_error err = {0};
@@ -38,8 +38,9 @@ static inline void tiny_plan_write(const char *path, const char *tied, const cha
     snprintf(text, sizeof(text),
              "{\"format\":\"eth-hpp-plan\",\"version\":1,\"model\":{\"name\":\"tiny\","
              "\"layers\":%d,\"sequence_length\":%d},\"global_batch\":%d,\"schedule\":\"1f1b\","
-             "\"dtype\":\"fp32\",\"optimizer\":\"%s\",\"pipelines\":[%s]}",
-             TINY_LAYERS, TINY_SEQUENCE, TINY_GLOBAL_BATCH, optimizer, pipelines);
+             "\"dtype\":\"%s\",\"optimizer\":\"%s\",\"pipelines\":[%s]}",
+             TINY_LAYERS, TINY_SEQUENCE, TINY_GLOBAL_BATCH, eth_hpp_dtype_name(dtype), optimizer,
+             pipelines);
     if (eth_hpp_plan_parse("test", text, strlen(text), &plan, &err) != ETH_HPP_OK ||
         eth_hpp_plan_make_blocks(&plan, &profile, &err) != ETH_HPP_OK ||
         eth_hpp_plan_save(&plan, path, &err) != ETH_HPP_OK)
