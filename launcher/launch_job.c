@@ -82,6 +82,21 @@ static int find_unable(const struct eth_hpp_launch_rank *ranks, int count, enum 
     return r;
 }
 
+/* `whose` begins the message: where the dtype was asked for. */
+static enum eth_hpp_status check_dtype(const char *whose, enum eth_hpp_dtype dtype,
+                                       const struct eth_hpp_launch_rank *ranks, int count,
+                                       struct eth_hpp_error *err)
+{
+    const int unable = find_unable(ranks, count, dtype);
+    if (unable == count)
+        return ETH_HPP_OK;
+    return eth_hpp_error_set(
+        err, ETH_HPP_ERR_UNSUPPORTED,
+        "%s%s: the runtime cannot train in it on the device of rank %d (%s); take fp32", whose,
+        eth_hpp_dtype_name(dtype), unable,
+        ranks[unable].time_scale > 0 ? "emulated by the processors" : ranks[unable].gpu.name);
+}
+
 /* "auto": the best that all devices and the runtime have. */
 static enum eth_hpp_status choose_dtype(const struct eth_hpp_option_set *options,
                                         const struct eth_hpp_launch_rank *ranks, int count,
@@ -90,16 +105,8 @@ static enum eth_hpp_status choose_dtype(const struct eth_hpp_option_set *options
     struct eth_hpp_cluster cluster;
     int *rank_of, asked = eth_hpp_dtype_find(eth_hpp_option_text(options, ETH_HPP_JOB_DTYPE));
     if (asked >= 0) {
-        const int unable = find_unable(ranks, count, (enum eth_hpp_dtype)asked);
-        if (unable < count)
-            return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
-                                     "--dtype=%s: the runtime cannot train in it on the device of "
-                                     "rank %d (%s); take auto or fp32",
-                                     eth_hpp_dtype_name((enum eth_hpp_dtype)asked), unable,
-                                     ranks[unable].time_scale > 0 ? "emulated by the processors"
-                                                                  : ranks[unable].gpu.name);
         *dtype = (enum eth_hpp_dtype)asked;
-        return ETH_HPP_OK;
+        return check_dtype("--dtype=", *dtype, ranks, count, err);
     }
     enum eth_hpp_status status = eth_hpp_launch_cluster_make(ranks, count, &cluster, &rank_of, err);
     if (status != ETH_HPP_OK)
@@ -141,8 +148,10 @@ enum eth_hpp_status eth_hpp_launch_job_make(const struct eth_hpp_option_set *opt
         status = take_plan(options, plan_text, &made, err);
     if (status == ETH_HPP_OK)
         status = find_model(options, &made, err);
-    if (status == ETH_HPP_OK && !made.has_plan)
-        status = fill_defaults(options, ranks, count, &made, err);
+    if (status == ETH_HPP_OK)
+        status = made.has_plan
+                     ? check_dtype("the given plan's dtype ", made.dtype, ranks, count, err)
+                     : fill_defaults(options, ranks, count, &made, err);
     if (status == ETH_HPP_OK && made.sequence_length > made.model.context)
         status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                    "--seq=%d is longer than the context of %s, %d tokens",

@@ -76,7 +76,8 @@ static enum eth_hpp_status read_profile(const char *path, bool *tells_apart,
     return ETH_HPP_OK;
 }
 
-/* A rank's word: its description, behind which rank 0 puts the text of the given plan. */
+/* A rank's word: its description, behind which rank 0 puts the text of the given plan and its end,
+ * so that an empty plan is not taken for none. */
 static enum eth_hpp_status make_hello(const struct eth_hpp_launch *l, char **hello, size_t *size,
                                       struct eth_hpp_error *err)
 {
@@ -84,10 +85,11 @@ static enum eth_hpp_status make_hello(const struct eth_hpp_launch *l, char **hel
     const char *path = eth_hpp_option_text(l->options, ETH_HPP_JOB_PLAN);
     const char *profile = eth_hpp_option_text(l->options, ETH_HPP_JOB_PROFILE);
     char *plan = NULL;
-    size_t plan_size = 0;
+    size_t plan_size = 0; /* with the 0 at its end */
     enum eth_hpp_status status = describe_self(l, &self, err);
     if (status == ETH_HPP_OK && path != NULL && l->place->rank == 0)
         status = eth_hpp_file_read(path, PLAN_LIMIT, &plan, &plan_size, err);
+    plan_size += plan != NULL;
     if (status == ETH_HPP_OK && profile != NULL && l->place->rank == 0)
         status = read_profile(profile, &self.profile_tells_apart, err);
     if (status != ETH_HPP_OK) {

@@ -89,6 +89,8 @@ rank 2 node1 1" ]
 	refused 2 "longer than the context" all_gpus "$eth_hpp" launch --model=gpt2-tiny6 --seq=65 -- true
 	refused 2 "the runtime cannot train in it" all_gpus "$eth_hpp" launch --model=gpt2-tiny6 --dtype=bf16 -- true
 	refused 2 "cannot open" all_gpus "$eth_hpp" launch --model=gpt2-tiny6 --plan=nosuch.json -- true
+	: >"$TEST_WORK/empty.json"
+	refused 2 "empty.json: the file is empty" all_gpus "$eth_hpp" launch --model=gpt2-tiny6 --plan=empty.json -- true
 	refused 2 "/nosuch: cannot open" all_gpus env ETH_HPP_INVENTORY=/nosuch "$eth_hpp" launch --model=gpt2-tiny6 -- true
 	refused 3 "" all_gpus "$eth_hpp" launch --model=llama-70b --calibrate=no -- true
 }

@@ -157,11 +157,12 @@ static enum eth_hpp_status make_job(const char *const *words, const char *plan,
     return status;
 }
 
-#define PLAN                                                                                       \
+#define PLAN_IN(dtype)                                                                             \
     "{\"format\":\"eth-hpp-plan\",\"version\":1,\"model\":{\"name\":\"gpt2-tiny6\",\"layers\":8,"  \
-    "\"sequence_length\":32},\"global_batch\":4,\"schedule\":\"1f1b\",\"dtype\":\"fp32\","         \
+    "\"sequence_length\":32},\"global_batch\":4,\"schedule\":\"1f1b\",\"dtype\":\"" dtype "\","    \
     "\"pipelines\":[{\"micro_batch\":4,\"micro_batches\":1,\"stages\":[{\"layers\":[0,8],"         \
     "\"workers\":[{\"node\":\"a\",\"gpus\":[0],\"samples\":4}]}]}]}"
+#define PLAN PLAN_IN("fp32")
 
 static void a_job_has_defaults_of_its_model_and_its_gpus(void **state)
 {
@@ -273,6 +274,11 @@ static void what_a_job_cannot_be_is_refused(void **state)
         {{"dtype", "bf16", NULL}, PLAN, "--dtype=bf16 contradicts", ETH_HPP_ERR_INPUT},
         {{"model", "gpt2-tiny24", NULL}, PLAN, "the given plan has 8 layers", ETH_HPP_ERR_INPUT},
         {{NULL}, "{}", "plan: format", ETH_HPP_ERR_INPUT},
+        {{NULL}, "", "plan: the file is empty", ETH_HPP_ERR_INPUT},
+        {{NULL},
+         PLAN_IN("fp16"),
+         "the given plan's dtype fp16: the runtime cannot train in it",
+         ETH_HPP_ERR_UNSUPPORTED},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct eth_hpp_launch_job job;
