@@ -50,13 +50,6 @@ const struct eth_hpp_model gpu_llama = {.name = "tiny",
                                         .norm_epsilon = 1e-5,
                                         .rope_theta = 1e4};
 
-static const struct eth_hpp_optimizer_options optimizer = {.learning_rate = 0.01,
-                                                           .beta1 = 0.9,
-                                                           .beta2 = 0.95,
-                                                           .epsilon = 1e-8,
-                                                           .weight_decay = 0.1,
-                                                           .clip_norm = 0.5};
-
 /* ---- a rank ---- */
 
 static enum eth_hpp_status sample(void *data, int64_t number, int32_t *tokens, int32_t *targets,
@@ -116,7 +109,7 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
         struct eth_hpp_metrics *metrics = &run->metrics[rank][step];
         if (run->before != NULL)
             run->before(context);
-        must(context, eth_hpp_step(context, &optimizer, metrics, &err), &err);
+        must(context, eth_hpp_step(context, &tiny_optimizer, metrics, &err), &err);
         RANK_CHECK(metrics->busy_s > 0 && metrics->optimizer_s > 0 && metrics->sync_exposed_s >= 0);
     }
     if (run->folder != NULL)

@@ -34,12 +34,6 @@ struct run {
     void (*between)(void); /* on rank 0, before the last step */
 };
 
-static const struct eth_hpp_optimizer_options optimizer = {.learning_rate = 0.01,
-                                                           .beta1 = 0.9,
-                                                           .beta2 = 0.95,
-                                                           .epsilon = 1e-8,
-                                                           .weight_decay = 0.1,
-                                                           .clip_norm = 0.5};
 static char plan_path[64];
 
 static void run_steps(const struct run *run, struct eth_hpp_context *context)
@@ -52,7 +46,7 @@ static void run_steps(const struct run *run, struct eth_hpp_context *context)
             run->between();
         if (run->stop_rank == a->rank && run->stop_step == step)
             eth_hpp_request_stop(context);
-        if (eth_hpp_step(context, &optimizer, &metrics, &err) != ETH_HPP_OK)
+        if (eth_hpp_step(context, &tiny_optimizer, &metrics, &err) != ETH_HPP_OK)
             eth_hpp_fail(context, &err);
         RANK_CHECK(metrics.step == step);
         record->loss[a->rank][step] = metrics.loss;

@@ -49,13 +49,6 @@ struct run {
     struct record *record;
 };
 
-static const struct eth_hpp_optimizer_options optimizer = {.learning_rate = 0.01,
-                                                           .beta1 = 0.9,
-                                                           .beta2 = 0.95,
-                                                           .epsilon = 1e-8,
-                                                           .weight_decay = 0.1,
-                                                           .clip_norm = 0.5};
-
 /* ---- a rank ---- */
 
 static struct tiny_model *model_of_rank; /* for what disturbs it */
@@ -92,7 +85,7 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
         eth_hpp_fail(context, &err);
     run->record->idle[a->rank] = a->idle;
     for (int step = 0; step < STEPS && !a->idle; step++) {
-        if (eth_hpp_step(context, &optimizer, &metrics, &err) != ETH_HPP_OK)
+        if (eth_hpp_step(context, &tiny_optimizer, &metrics, &err) != ETH_HPP_OK)
             eth_hpp_fail(context, &err);
         RANK_CHECK(metrics.step == step);
         run->record->loss[a->rank][step] = metrics.loss;
@@ -232,7 +225,7 @@ static void every_plan_gives_the_same_losses(void **state)
     if (result.exit_code[0] != 0)
         fail_msg("%s", result.log);
     assert_true(reference.record->loss[0][STEPS - 1] < 0.9 * reference.record->loss[0][0]);
-    assert_true(reference.record->norm[0][0] > optimizer.clip_norm); /* clipping is at work */
+    assert_true(reference.record->norm[0][0] > tiny_optimizer.clip_norm); /* clipping is at work */
     for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) {
         struct run run = {
             .ranks = plans[i].ranks, .silent_layers = i == 1, .sharded = plans[i].sharded};
@@ -389,7 +382,7 @@ static int refuse(struct eth_hpp_bootstrap *bootstrap, void *user)
     for (size_t i = 0; i < 3; i++) {
         struct eth_hpp_context *context;
         RANK_CHECK(eth_hpp_init(&options, &context, &err) == ETH_HPP_OK, "%s", err.text);
-        RANK_CHECK(eth_hpp_step(context, &optimizer, NULL, &err) == ETH_HPP_ERR_INPUT);
+        RANK_CHECK(eth_hpp_step(context, &tiny_optimizer, NULL, &err) == ETH_HPP_ERR_INPUT);
         RANK_CHECK(eth_hpp_register(context, cases[i], i < 2 ? 1 : 2, 0, 0, &ops, NULL, &err) ==
                    ETH_HPP_ERR_INPUT);
         RANK_CHECK(strstr(err.text, messages[i]) != NULL, "%s", err.text);

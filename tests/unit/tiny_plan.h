@@ -10,6 +10,13 @@
 
 enum { TINY_GLOBAL_BATCH = 8 };
 
+static const struct eth_hpp_optimizer_options tiny_optimizer = {.learning_rate = 0.01,
+                                                                .beta1 = 0.9,
+                                                                .beta2 = 0.95,
+                                                                .epsilon = 1e-8,
+                                                                .weight_decay = 0.1,
+                                                                .clip_norm = 0.5};
+
 #define WORKER(rank, samples)                                                                      \
     "{\"node\":\"n\",\"gpus\":[" #rank "],\"ranks\":[" #rank "],\"samples\":" #samples "}"
 #define STAGE(first, end, extra, workers)                                                          \
