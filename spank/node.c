@@ -105,10 +105,6 @@ static enum eth_hpp_status collect(struct eth_hpp_plugin *plugin, const char *no
 {
     struct eth_hpp_inventory inventory;
     pid_t stuck = 0;
-    if (plugin->error.status != ETH_HPP_OK) {
-        *err = plugin->error;
-        return err->status;
-    }
     if (is_stuck(node))
         return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT,
                                  "the GPU driver hung less than %d minutes ago and is not asked "
@@ -117,8 +113,7 @@ static enum eth_hpp_status collect(struct eth_hpp_plugin *plugin, const char *no
     enum eth_hpp_status status = eth_hpp_child_inventory(
         eth_hpp_option_text(&plugin->site, ETH_HPP_SITE_LAUNCHER),
         eth_hpp_option_text(&plugin->site, ETH_HPP_SITE_FILE), node,
-        eth_hpp_option_number(&plugin->site, ETH_HPP_SITE_INVENTORY_TIMEOUT), text, size, &stuck,
-        err);
+        eth_hpp_option_number(&plugin->site, ETH_HPP_SITE_TIMEOUT), text, size, &stuck, err);
     if (stuck != 0)
         note_stuck(node, stuck);
     if (status != ETH_HPP_OK)
@@ -151,16 +146,22 @@ static void write_inventory(struct eth_hpp_plugin *plugin, uint32_t job, const c
     free(text);
 }
 
+/* What the user typed matters here only as asked or not. */
+static bool is_wanted(const struct eth_hpp_plugin *plugin, spank_t spank)
+{
+    char *model;
+    return strcmp(eth_hpp_option_text(&plugin->site, ETH_HPP_SITE_INVENTORY), "always") == 0 ||
+           spank_option_getopt(spank, eth_hpp_plugin_option(ETH_HPP_JOB_MODEL), &model) ==
+               ESPANK_SUCCESS;
+}
+
 void eth_hpp_node_prolog(struct eth_hpp_plugin *plugin, spank_t spank)
 {
     uint32_t job;
     const char *node;
-    char *model;
-    /* What the user typed matters here only as asked or not. */
-    if (spank_option_getopt(spank, eth_hpp_plugin_option(ETH_HPP_JOB_MODEL), &model) !=
-        ESPANK_SUCCESS)
-        return;
-    if (job_and_node(spank, &job, &node))
+    /* What is wrong with plugstack.conf slurmd has said at its start. */
+    if (plugin->error.status == ETH_HPP_OK && is_wanted(plugin, spank) &&
+        job_and_node(spank, &job, &node))
         write_inventory(plugin, job, node);
 }
 

@@ -4,6 +4,18 @@
 #include <string.h>
 
 static const struct eth_hpp_option site_options[ETH_HPP_SITE_OPTIONS] = {
+    [ETH_HPP_SITE_ENABLED] = {.name = "enabled",
+                              .kind = ETH_HPP_OPTION_CHOICE,
+                              .argument = "yes|no",
+                              .choices = "yes|no",
+                              .help = "no switches eth-hpp off",
+                              .fallback = "yes"},
+    [ETH_HPP_SITE_INVENTORY] = {.name = "inventory",
+                                .kind = ETH_HPP_OPTION_CHOICE,
+                                .argument = "asked|always",
+                                .choices = "asked|always",
+                                .help = "whose nodes' inventories are taken at allocation",
+                                .fallback = "asked"},
     [ETH_HPP_SITE_LAUNCHER] = {.name = "launcher",
                                .kind = ETH_HPP_OPTION_FILE,
                                .argument = "FILE",
@@ -13,13 +25,13 @@ static const struct eth_hpp_option site_options[ETH_HPP_SITE_OPTIONS] = {
                            .kind = ETH_HPP_OPTION_FILE,
                            .argument = "FILE",
                            .help = "what the nodes have, where the administrator states it"},
-    [ETH_HPP_SITE_INVENTORY_TIMEOUT] = {.name = "inventory-timeout",
-                                        .kind = ETH_HPP_OPTION_COUNT,
-                                        .argument = "SECONDS",
-                                        .help = "how long a node's inventory may take",
-                                        .least = 1,
-                                        .most = 60,
-                                        .fallback = "10"},
+    [ETH_HPP_SITE_TIMEOUT] = {.name = "timeout",
+                              .kind = ETH_HPP_OPTION_COUNT,
+                              .argument = "SECONDS",
+                              .help = "how long a node's inventory may take",
+                              .least = 1,
+                              .most = 60,
+                              .fallback = "10"},
 };
 
 enum { NAME_MAX_BYTES = 40 };
@@ -64,13 +76,20 @@ static void take_site_word(struct eth_hpp_plugin *plugin, const char *word)
         set->table[index].kind == ETH_HPP_OPTION_FILE && text[0] != '/')
         status = eth_hpp_error_set(&err, ETH_HPP_ERR_INPUT, "must be an absolute path");
     if (status != ETH_HPP_OK) {
-        eth_hpp_error_prefix(&err, "plugstack.conf: %s", name);
+        eth_hpp_error_prefix(&err, "plugstack.conf: %.*s", (int)length, word);
         keep_error(plugin, &err);
     }
 }
 
+bool eth_hpp_plugin_switched_off(const struct eth_hpp_plugin *plugin)
+{
+    return plugin->site.values != NULL &&
+           strcmp(eth_hpp_option_text(&plugin->site, ETH_HPP_SITE_ENABLED), "no") == 0;
+}
+
 void eth_hpp_plugin_open(struct eth_hpp_plugin *plugin, int argc, char **argv)
 {
+    struct eth_hpp_error off;
     *plugin = (struct eth_hpp_plugin){.first_other = -1};
     if (eth_hpp_option_set_init(&plugin->site, site_options, ETH_HPP_SITE_OPTIONS,
                                 &plugin->error) != ETH_HPP_OK ||
@@ -79,6 +98,10 @@ void eth_hpp_plugin_open(struct eth_hpp_plugin *plugin, int argc, char **argv)
         return;
     for (int i = 0; i < argc; i++)
         take_site_word(plugin, argv[i]);
+    eth_hpp_error_set(&off, ETH_HPP_ERR_UNSUPPORTED,
+                      "switched off by enabled=no in plugstack.conf");
+    if (eth_hpp_plugin_switched_off(plugin))
+        keep_error(plugin, &off);
 }
 
 void eth_hpp_plugin_close(struct eth_hpp_plugin *plugin)

@@ -21,9 +21,11 @@
 
 /* What an administrator sets in plugstack.conf beside the defaults of the job's options. */
 enum eth_hpp_site_option {
+    ETH_HPP_SITE_ENABLED,
+    ETH_HPP_SITE_INVENTORY,
     ETH_HPP_SITE_LAUNCHER,
     ETH_HPP_SITE_FILE,
-    ETH_HPP_SITE_INVENTORY_TIMEOUT,
+    ETH_HPP_SITE_TIMEOUT,
     ETH_HPP_SITE_OPTIONS
 };
 
@@ -40,8 +42,11 @@ struct eth_hpp_plugin {
 /* ---- options.c ---- */
 
 /* Makes the state: defaults, then the KEY=VALUE words of plugstack.conf. What is wrong with those
- * is kept in plugin->error. */
+ * is kept in plugin->error, and so is that they switch the plugin off: it then does nothing but
+ * tell so to those who ask. */
 void eth_hpp_plugin_open(struct eth_hpp_plugin *plugin, int argc, char **argv);
+/* Whether plugstack.conf says enabled=no. */
+bool eth_hpp_plugin_switched_off(const struct eth_hpp_plugin *plugin);
 void eth_hpp_plugin_close(struct eth_hpp_plugin *plugin);
 
 /* Registers --eth-hpp and its companions; `callback` gets the index of the option as its value. */
@@ -61,8 +66,8 @@ int eth_hpp_submit_check(struct eth_hpp_plugin *plugin);
 
 /* ---- node.c ---- */
 
-/* Writes the node's inventory where the job asked for it, and removes it. Failures are logged: a
- * failing prolog or epilog would drain the node. */
+/* Writes the node's inventory where the job asked for it or the site wants it for all, and removes
+ * it. Failures are logged: a failing prolog or epilog would drain the node. */
 void eth_hpp_node_prolog(struct eth_hpp_plugin *plugin, spank_t spank);
 void eth_hpp_node_epilog(spank_t spank);
 

@@ -38,8 +38,23 @@ static int take_option(int index, const char *text, int remote)
     return remote ? 0 : status;
 }
 
+/* slurmd's log is where an administrator looks for what is wrong with plugstack.conf, and its start
+ * the one moment to say so: later hooks keep out of the way without a word. */
+static void tell_slurmd(int argc, char **argv)
+{
+    eth_hpp_log_set_sink(log_to_slurm);
+    eth_hpp_plugin_open(&plugin, argc, argv);
+    if (eth_hpp_plugin_switched_off(&plugin))
+        eth_hpp_log_info("%s", plugin.error.text);
+    else if (plugin.error.status != ETH_HPP_OK)
+        eth_hpp_log_error("%s; jobs that ask for eth-hpp are refused", plugin.error.text);
+    eth_hpp_plugin_close(&plugin);
+}
+
 int slurm_spank_init(spank_t spank, int argc, char **argv)
 {
+    if (spank_context() == S_CTX_SLURMD)
+        tell_slurmd(argc, argv);
     if (spank_context() != S_CTX_LOCAL && spank_context() != S_CTX_ALLOCATOR &&
         spank_context() != S_CTX_REMOTE)
         return ESPANK_SUCCESS;

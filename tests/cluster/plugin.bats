@@ -193,7 +193,7 @@ has() { # LINE: among the output's lines
 }
 
 @test "an inventory that hangs is given up: the job starts and is told why" {
-	add_to_plugstack "inventory_timeout=1"
+	add_to_plugstack "timeout=1"
 	inventory_does 'echo "{"; sleep 300 & wait'
 	started=$SECONDS
 	run on_cluster srun -N1 --eth-hpp=gpt2 sh -c 'cat $ETH_HPP_INVENTORY'
@@ -232,13 +232,59 @@ has() { # LINE: among the output's lines
 	has "eth-hpp: rank 3 on n2: ended by signal 11 (Segmentation fault)"
 }
 
-@test "a mistake in plugstack.conf stops those who ask, nobody else" {
-	add_to_plugstack "color=red"
-	run on_cluster srun -N1 hostname
+restart_slurmd() { # NODE
+	on_node "$1" sh -c 'pid=$(cat "$1"); kill "$pid"; while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done; exec slurmd -N "$2"' \
+		sh "$CLUSTER_DIR/run/slurmd-$1.pid" "$1"
+	wait_until 20 cluster_is_idle
+}
+
+told() { # LINE: how often n1's slurmd has
+	grep -c -- "eth-hpp: $1" "$CLUSTER_DIR/log/slurmd-n1.log" || true
+}
+
+@test "a mistake in plugstack.conf is named once by slurmd, and stops those who ask, nobody else" {
+	add_to_plugstack "color=red inventory=always"
+	restart_slurmd n1
+	run on_cluster srun -N2 hostname
 	[ "$status" -eq 0 ]
 	run on_cluster srun -N1 --eth-hpp=gpt2 hostname
 	[ "$status" -ne 0 ]
 	[ "${lines[0]}" = 'eth-hpp: plugstack.conf: "color=red" is no KEY=VALUE that is known' ]
+	[ "$(told 'plugstack.conf: "color=red" is no KEY=VALUE that is known; jobs that ask')" -eq 1 ]
+	[ "$(told 'plugstack')" -eq 1 ]
+	no_inventory_left
+	cluster_is_idle
+}
+
+@test "switched off, eth-hpp refuses those who ask, is not seen by others, and lets a running step go on" {
+	on_cluster srun -N2 --eth-hpp=gpt2 sh -c 'touch running.$SLURM_PROCID; while [ ! -e go ]; do sleep 0.1; done' \
+		>"$TEST_WORK/step.out" 2>&1 3>&- &
+	step=$!
+	wait_until 20 test -e "$TEST_WORK/running.1"
+	printf '#!/bin/sh\n' >"$TEST_WORK/job"
+	add_to_plugstack "enabled=no inventory=always"
+	run on_cluster srun -N2 --overlap env
+	[ "$status" -eq 0 ]
+	[[ $output != *ETH_HPP_INVENTORY* && $output != *launched* ]]
+	for command in srun sbatch salloc; do
+		run on_cluster $command --eth-hpp=gpt2 "$TEST_WORK/job"
+		[ "$status" -ne 0 ]
+		[ "${lines[0]}" = 'eth-hpp: switched off by enabled=no in plugstack.conf' ]
+	done
+	touch "$TEST_WORK/go"
+	wait $step
+	rm -f "$TEST_WORK"/{go,running.*}
+	wait_until 10 no_inventory_left
+	restart_slurmd n1
+	[ "$(told 'switched off by enabled=no in plugstack.conf')" -eq 1 ]
+}
+
+@test "inventory=always: a step that asks inside a plain allocation has an inventory" {
+	add_to_plugstack "inventory=always"
+	run on_cluster salloc -Q -N2 srun --eth-hpp=gpt2 true
+	[ "$status" -eq 0 ]
+	[[ $output == *ETH_HPP_INVENTORY=*n1.json* && $output == *ETH_HPP_INVENTORY=*n2.json* ]]
+	wait_until 10 no_inventory_left
 }
 
 @test "a plugstack.conf that is wrong on a node fails the step with the reason, and drains nothing" {

@@ -110,22 +110,33 @@ const char *spank_strerror(spank_err_t status)
     return status == ESPANK_SUCCESS ? "success" : "an emulated error";
 }
 
+static void append_line(char *log, size_t size, const char *format, va_list args)
+{
+    size_t used = strlen(log);
+    vsnprintf(log + used, size - used, format, args);
+    strncat(log, "\n", size - strlen(log) - 1);
+}
+
 void slurm_spank_log(const char *format, ...)
 {
     va_list args;
-    size_t used = strlen(spank_double.log);
     va_start(args, format);
-    vsnprintf(spank_double.log + used, sizeof(spank_double.log) - used, format, args);
+    append_line(spank_double.log, sizeof(spank_double.log), format, args);
     va_end(args);
-    strncat(spank_double.log, "\n", sizeof(spank_double.log) - strlen(spank_double.log) - 1);
 }
 
 void slurm_error(const char *format, ...)
 {
-    (void)format;
+    va_list args;
+    va_start(args, format);
+    append_line(spank_double.daemon_log, sizeof(spank_double.daemon_log), format, args);
+    va_end(args);
 }
 
 void slurm_info(const char *format, ...)
 {
-    (void)format;
+    va_list args;
+    va_start(args, format);
+    append_line(spank_double.daemon_log, sizeof(spank_double.daemon_log), format, args);
+    va_end(args);
 }

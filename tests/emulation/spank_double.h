@@ -27,7 +27,8 @@ struct spank_double {
         char name[64], value[512];
     } variables[SPANK_DOUBLE_VARIABLES]; /* the job's environment */
     int variable_count;
-    char log[2048]; /* lines for the user, as slurm_spank_log writes them */
+    char log[2048];        /* lines for the user, as slurm_spank_log writes them */
+    char daemon_log[2048]; /* lines of the daemon's log */
 };
 
 /* What the functions work on; a test clears it first. */

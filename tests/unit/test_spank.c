@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -145,6 +146,65 @@ static void slurmd_itself_gets_no_options(void **state)
     spank_double.context = S_CTX_SLURMD;
     open_plugin(0, NULL);
     assert_int_equal(spank_double.option_count, 0);
+    assert_string_equal(spank_double.daemon_log, "");
+}
+
+static void every_wrong_word_of_plugstack_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *word, *said;
+    } cases[] = {
+        {"color=red", "\"color=red\" is no KEY=VALUE that is known"},
+        {"enabled", "\"enabled\" is no KEY=VALUE that is known"},
+        {"enabled=maybe", "enabled: must be one of yes|no, is \"maybe\""},
+        {"inventory=never", "inventory: must be one of asked|always, is \"never\""},
+        {"site_file=site.json", "site_file: must be an absolute path"},
+        {"launcher=", "launcher: must have 1..4095 bytes, has 0"},
+        {"timeout=61", "timeout: must be a whole number 1..60, is \"61\""},
+        {"global_batch=none", "global_batch: must be a whole number 1..16777216, is \"none\""},
+    };
+    spank_double.context = S_CTX_SLURMD;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char word[64], expected[256];
+        snprintf(word, sizeof(word), "%s", cases[i].word);
+        snprintf(expected, sizeof(expected),
+                 "eth-hpp: plugstack.conf: %s; jobs that ask for eth-hpp are refused\n",
+                 cases[i].said);
+        spank_double.daemon_log[0] = '\0';
+        open_plugin(1, &(char *){word});
+        assert_string_equal(spank_double.daemon_log, expected);
+    }
+}
+
+static void a_wrong_word_stays_out_of_the_way_of_who_did_not_ask(void **state)
+{
+    (void)state;
+    char word[] = "color=red";
+    open_plugin(1, &(char *){word});
+    assert_int_equal(slurm_spank_task_init(NULL, 0, NULL), 0);
+    slurm_spank_exit(NULL, 0, NULL);
+    assert_int_equal(slurm_spank_job_prolog(NULL, 1, &(char *){word}), ESPANK_SUCCESS);
+    assert_string_equal(spank_double.log, "");
+    assert_string_equal(spank_double.daemon_log, "");
+}
+
+static void switched_off_it_says_so_to_slurmd_and_to_who_asks(void **state)
+{
+    (void)state;
+    char word[] = "enabled=no";
+    static const char line[] = "eth-hpp: switched off by enabled=no in plugstack.conf\n";
+    spank_double.context = S_CTX_SLURMD;
+    open_plugin(1, &(char *){word});
+    assert_string_equal(spank_double.daemon_log, line);
+    spank_double.context = S_CTX_REMOTE;
+    open_plugin(1, &(char *){word});
+    assert_int_equal(slurm_spank_task_init(NULL, 0, NULL), 0);
+    assert_string_equal(spank_double.log, "");
+    spank_double_give("eth-hpp", "gpt2");
+    assert_int_equal(slurm_spank_task_init(NULL, 0, NULL), -1);
+    assert_string_equal(spank_double.log, line);
+    assert_ptr_equal(spank_double.argv[0], program);
 }
 
 int main(void)
@@ -161,6 +221,12 @@ int main(void)
                                         end_step),
         cmocka_unit_test_setup_teardown(a_refused_registration_is_an_error, fresh_step, end_step),
         cmocka_unit_test_setup_teardown(slurmd_itself_gets_no_options, fresh_step, end_step),
+        cmocka_unit_test_setup_teardown(every_wrong_word_of_plugstack_is_named, fresh_step,
+                                        end_step),
+        cmocka_unit_test_setup_teardown(a_wrong_word_stays_out_of_the_way_of_who_did_not_ask,
+                                        fresh_step, end_step),
+        cmocka_unit_test_setup_teardown(switched_off_it_says_so_to_slurmd_and_to_who_asks,
+                                        fresh_step, end_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
