@@ -221,9 +221,9 @@ struct eth_hpp_kernels_ops {
      * TO loss[0] the sum of the losses and to loss[1] the number of counted targets. */
     void (*cross_entropy_forward)(void *state, size_t rows, size_t classes, const void *logits,
                                   const int32_t *targets, double *loss);
-    /* In place: turns logits into the gradient of the SUM of the losses. */
+    /* In place: turns logits into the gradient of `scale` times the SUM of the losses. */
     void (*cross_entropy_backward)(void *state, size_t rows, size_t classes, void *logits,
-                                   const int32_t *targets);
+                                   const int32_t *targets, double scale);
 
     /* ---- optimizer and norms ---- */
 

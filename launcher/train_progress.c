@@ -154,6 +154,10 @@ static enum eth_hpp_status write_metrics(struct eth_hpp_progress *p,
     put_number(&line, "targets", (double)m->targets);
     put_number(&line, "gradient_norm", m->gradient_norm);
     put_number(&line, "learning_rate", learning_rate);
+    if (p->plan->dtype == ETH_HPP_FP16) {
+        put_number(&line, "loss_scale", m->loss_scale);
+        eth_hpp_json_put(&line, "overflow", json_object_new_boolean(m->overflow));
+    }
     put_number(&line, "samples", p->plan->global_batch);
     put_number(&line, "step_s", m->step_s);
     put_number(&line, "predicted_step_s", p->plan->predicted.step_s);
@@ -212,6 +216,11 @@ enum eth_hpp_status eth_hpp_progress_step(struct eth_hpp_progress *progress,
     p->last_loss = metrics->loss;
     p->step_s[p->done++] = metrics->step_s;
     const int64_t at = p->options.first + p->done;
+    if (metrics->overflow)
+        printf(
+            "%seth-hpp: step %lld: gradients overflowed in fp16: no update, loss scale %g -> %g\n",
+            p->terminal ? "\r\033[K" : "", (long long)at, metrics->loss_scale,
+            metrics->loss_scale / 2);
     if (p->terminal || at % p->options.every == 0 || p->done == 1 || at == p->options.steps)
         show(p, metrics);
     return p->metrics != NULL ? write_metrics(p, metrics, learning_rate, err) : ETH_HPP_OK;

@@ -148,7 +148,9 @@ struct eth_hpp_micro_batch {
                                only where the last layer is held, else NULL */
     double *loss; /* device memory, two values: the forward of the last layer adds the sum of the
                      losses and the number of counted targets; NULL elsewhere */
-    bool replay;  /* this forward repeats an earlier one (recompute): do not add to loss */
+    double loss_scale; /* the backward of the last layer begins with the gradient of so many times
+                          the loss: 1 unless values are fp16 */
+    bool replay;       /* this forward repeats an earlier one (recompute): do not add to loss */
 };
 
 /* The stage's computation. Pointers are device memory of the kernels' kind (host memory on CPUs); a
@@ -218,7 +220,10 @@ struct eth_hpp_metrics {
     int64_t step;
     double loss; /* mean over the counted targets of the whole batch; the same on every rank */
     int64_t targets;
-    double gradient_norm;  /* before clipping */
+    double gradient_norm;  /* before clipping; 0 where the update was left out */
+    double loss_scale;     /* of this step: 1 unless values are fp16 */
+    bool overflow;         /* gradients overflowed in fp16: the update was left out, and the next
+                              step has half of the scale */
     double step_s;         /* this step on this rank */
     double busy_s;         /* of it, in forward and backward */
     double mean_busy_s;    /* the same, the mean over all ranks that are not idle */
@@ -256,13 +261,21 @@ ETH_HPP_API void eth_hpp_request_stop(struct eth_hpp_context *context);
 ETH_HPP_API enum eth_hpp_status eth_hpp_load_weights(struct eth_hpp_context *context,
                                                      const char *folder, struct eth_hpp_error *err);
 
+/* By which gradients are multiplied where values are fp16. */
+struct eth_hpp_loss_scale {
+    double factor;
+    int64_t steps; /* since it was changed */
+};
+
 /* How far a training has come. */
 struct eth_hpp_checkpoint {
     int64_t step;        /* steps that are done; -1: none, a new training */
+    int64_t updates;     /* of them, those that changed the weights */
     int64_t next_sample; /* global number of the next step's first sample */
     uint64_t seed;       /* as eth_hpp_checkpoint_options has them */
     int64_t data_tokens;
-    int global_batch, sequence_length; /* of the plan */
+    int global_batch, sequence_length;    /* of the plan */
+    struct eth_hpp_loss_scale loss_scale; /* factor 0: values were not fp16 */
 };
 
 enum eth_hpp_resume {

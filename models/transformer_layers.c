@@ -347,7 +347,7 @@ static void head_backward(const struct eth_hpp_transformer_layer *layer,
     if (!run->logits_held)
         head_logits(layer, run, left);
     op->cross_entropy_backward(run->kernels->state, rows_of(run), run->shape.vocabulary, logits,
-                               run->targets);
+                               run->targets, run->loss_scale);
     op->linear_backward_weight(run->kernels->state, &shape, logits, left,
                                layer->gradients[ETH_HPP_LOGITS_WEIGHT], NULL);
     op->linear_backward_input(run->kernels->state, &shape, logits,

@@ -27,6 +27,7 @@ struct eth_hpp_transformer_run {
     const int32_t *tokens;      /* embedding */
     const int32_t *targets;     /* head */
     double *loss;               /* head: two values are added to */
+    double loss_scale;          /* head: gradients are those of so many times the loss */
     bool logits_held;           /* head: ETH_HPP_WORK_RIGHT still has this micro-batch's logits */
     void *saved[ETH_HPP_SAVED_COUNT]; /* ETH_HPP_SAVED_INPUT is not used: inputs are passed */
     void *workspace[ETH_HPP_WORK_COUNT];

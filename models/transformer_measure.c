@@ -60,6 +60,7 @@ static size_t lay_out(struct eth_hpp_transformer_measure *m, char *base, size_t 
     m->run.tokens = part(base, &used, tokens);
     m->run.targets = m->run.tokens; /* any numbers within the vocabulary will do */
     m->run.loss = part(base, &used, 2 * sizeof(double));
+    m->run.loss_scale = 1;
     for (int b = 0; b < ETH_HPP_SAVED_COUNT; b++)
         m->run.saved[b] = part(base, &used,
                                samples * eth_hpp_transformer_saved_buffer(shape, m->layer.kind,

@@ -84,6 +84,7 @@ static struct eth_hpp_transformer_run run_of(const struct eth_hpp_transformer *t
     run.tokens = micro_batch->tokens;
     run.targets = micro_batch->targets;
     run.loss = micro_batch->loss;
+    run.loss_scale = micro_batch->loss_scale;
     run.logits_held = transformer->logits_step == micro_batch->step &&
                       transformer->logits_index == micro_batch->index;
     return run;

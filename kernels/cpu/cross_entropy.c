@@ -36,6 +36,7 @@ struct cross_entropy {
     const int32_t *targets;
     double *losses;  /* forward: of each row */
     real *gradients; /* backward */
+    real scale;
 };
 
 static void forward_rows(const void *work, size_t first, size_t end)
@@ -84,13 +85,16 @@ static void backward_rows(const void *work, size_t first, size_t end)
         const real most = largest(at->classes, x);
         to_probabilities(at->classes, x, most, sum_exponentials(at->classes, x, most));
         x[at->targets[r]] -= 1;
+        for (size_t i = 0; at->scale != 1 && i < at->classes; i++)
+            x[i] *= at->scale;
     }
 }
 
 static void cross_entropy_backward(void *state, size_t rows, size_t classes, void *logits,
-                                   const int32_t *targets)
+                                   const int32_t *targets, double scale)
 {
-    const struct cross_entropy at = {.classes = classes, .targets = targets, .gradients = logits};
+    const struct cross_entropy at = {
+        .classes = classes, .targets = targets, .gradients = logits, .scale = (real)scale};
     eth_hpp_cpu_threads_run(state, rows, eth_hpp_cpu_rows(classes), backward_rows, &at);
 }
 

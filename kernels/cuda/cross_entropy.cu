@@ -35,7 +35,8 @@ __global__ void cross_entropy_forward_kernel(size_t classes, const T *logits,
 }
 
 template <typename T>
-__global__ void cross_entropy_backward_kernel(size_t classes, T *logits, const int32_t *targets)
+__global__ void cross_entropy_backward_kernel(size_t classes, T *logits, const int32_t *targets,
+                                              float scale)
 {
     const int32_t target = targets[blockIdx.x];
     T *x = logits + blockIdx.x * classes;
@@ -47,7 +48,7 @@ __global__ void cross_entropy_backward_kernel(size_t classes, T *logits, const i
     const softmax row = row_softmax(classes, x);
     for (size_t i = threadIdx.x; i < classes; i += THREADS) {
         const float probability = expf(to_float(x[i]) - row.largest) / row.sum;
-        store(&x[i], i == (size_t)target ? probability - 1 : probability);
+        store(&x[i], scale * (i == (size_t)target ? probability - 1 : probability));
     }
 }
 
@@ -63,13 +64,13 @@ static void cross_entropy_forward(void *at, size_t rows, size_t classes, const v
 }
 
 static void cross_entropy_backward(void *at, size_t rows, size_t classes, void *logits,
-                                   const int32_t *targets)
+                                   const int32_t *targets, double scale)
 {
     cuda *state = static_cast<cuda *>(at);
     with_value(state, [=](auto value) {
         using T = decltype(value);
         launch(state, "cross_entropy_backward", cross_entropy_backward_kernel<T>, (unsigned)rows,
-               THREADS, classes, (T *)logits, targets);
+               THREADS, classes, (T *)logits, targets, (float)scale);
     });
 }
 

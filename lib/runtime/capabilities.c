@@ -9,7 +9,8 @@ const struct eth_hpp_capabilities *eth_hpp_capabilities_get(const char *device)
     static const struct eth_hpp_capabilities processors = {ALL_DEVICES,
                                                            .dtypes = {[ETH_HPP_FP32] = true}};
     static const struct eth_hpp_capabilities gpus = {
-        ALL_DEVICES, .dtypes = {[ETH_HPP_FP32] = true, [ETH_HPP_BF16] = true}};
+        ALL_DEVICES,
+        .dtypes = {[ETH_HPP_FP32] = true, [ETH_HPP_BF16] = true, [ETH_HPP_FP16] = true}};
     return strcmp(device, "cpu") == 0 ? &processors : &gpus;
 }
 

@@ -79,6 +79,9 @@ enum eth_hpp_status eth_hpp_checkpoint_save(struct eth_hpp_context *context,
     c->started = eth_hpp_clock_now();
     c->state.step = context->step;
     c->state.next_sample = context->next_sample;
+    c->state.updates = context->updates;
+    if (context->plan.dtype == ETH_HPP_FP16)
+        c->state.loss_scale = context->loss_scale;
     c->phase = ETH_HPP_CHECKPOINT_WRITING;
     status = eth_hpp_weights_collect(context, &weights, err);
     if (status == ETH_HPP_OK && c->number > 0)
@@ -166,6 +169,9 @@ static enum eth_hpp_status resume(struct eth_hpp_context *context,
     if (status == ETH_HPP_OK && resumed->step >= 0) {
         context->step = resumed->step;
         context->next_sample = resumed->next_sample;
+        context->updates = resumed->updates;
+        if (context->plan.dtype == ETH_HPP_FP16 && resumed->loss_scale.factor > 0)
+            context->loss_scale = resumed->loss_scale;
     }
     return status;
 }

@@ -12,7 +12,8 @@
 #define MANIFEST_MAX (256u << 20)
 #define TEXT_MAX     (64u << 20)
 enum { FILES_MAX = 1 << 20, TENSORS_MAX = 1 << 24, NAME_LONGEST = 1100 };
-#define STEPS_MAX INT64_C(1000000000000000)
+#define STEPS_MAX      INT64_C(1000000000000000)
+#define LOSS_SCALE_MAX 0x1p127 /* gradients times it are fp32 */
 
 char *eth_hpp_checkpoint_part_name(const char *tensor, const char *moment, size_t first, size_t end)
 {
@@ -127,6 +128,14 @@ static uint32_t manifest_checksum(struct json_object *root)
     return text != NULL ? eth_hpp_checksum(0, text, length) : 0;
 }
 
+static void put_loss_scale(struct json_object **root, const struct eth_hpp_loss_scale *scale)
+{
+    struct json_object *entry = json_object_new_object();
+    eth_hpp_json_put(&entry, "factor", eth_hpp_json_new_number(scale->factor));
+    eth_hpp_json_put(&entry, "steps", json_object_new_int64(scale->steps));
+    eth_hpp_json_put(root, "loss_scale", entry);
+}
+
 static enum eth_hpp_status write_manifest(struct contents *contents,
                                           const struct eth_hpp_checkpoint *state,
                                           struct eth_hpp_error *err)
@@ -138,6 +147,9 @@ static enum eth_hpp_status write_manifest(struct contents *contents,
         return eth_hpp_error_memory(err, "the manifest");
     }
     eth_hpp_json_put(&root, "step", json_object_new_int64(state->step));
+    eth_hpp_json_put(&root, "updates", json_object_new_int64(state->updates));
+    if (state->loss_scale.factor > 0)
+        put_loss_scale(&root, &state->loss_scale);
     eth_hpp_json_put(&root, "next_sample", json_object_new_int64(state->next_sample));
     eth_hpp_json_put(&root, "seed", json_object_new_int64((int64_t)state->seed));
     eth_hpp_json_put(&root, "data_tokens", json_object_new_int64(state->data_tokens));
@@ -206,9 +218,22 @@ enum eth_hpp_status eth_hpp_checkpoint_publish(const char *folder,
 
 /* ---- reading ---- */
 
+static void read_loss_scale(const struct eth_hpp_json *root, struct eth_hpp_loss_scale *scale)
+{
+    *scale = (struct eth_hpp_loss_scale){.factor = 0};
+    if (!eth_hpp_json_has(root, "loss_scale"))
+        return;
+    const struct eth_hpp_json entry = eth_hpp_json_object(root, "loss_scale");
+    eth_hpp_json_keys(&entry, "factor", "steps", NULL);
+    scale->factor = eth_hpp_json_number(&entry, "factor", 1, LOSS_SCALE_MAX);
+    scale->steps = eth_hpp_json_integer(&entry, "steps", 0, STEPS_MAX);
+}
+
 static void read_state(const struct eth_hpp_json *root, struct eth_hpp_checkpoint *state)
 {
     state->step = eth_hpp_json_integer(root, "step", 0, STEPS_MAX);
+    state->updates = eth_hpp_json_integer_or(root, "updates", 0, state->step, state->step);
+    read_loss_scale(root, &state->loss_scale);
     state->next_sample = eth_hpp_json_integer(root, "next_sample", 0, INT64_MAX / 2);
     state->seed = (uint64_t)eth_hpp_json_integer(root, "seed", 0, INT64_MAX / 2);
     state->data_tokens = eth_hpp_json_integer(root, "data_tokens", 0, INT64_MAX / 2);
@@ -247,8 +272,9 @@ static void check_manifest(const struct eth_hpp_json *root)
     json_object_object_del(root->value, "checksum");
     if (manifest_checksum(root->value) != stored)
         eth_hpp_json_fail(root, "is damaged: its content does not have the checksum at its end");
-    eth_hpp_json_keys(root, "format", "version", "step", "next_sample", "seed", "data_tokens",
-                      "global_batch", "sequence_length", "files", "texts", NULL);
+    eth_hpp_json_keys(root, "format", "version", "step", "updates", "loss_scale", "next_sample",
+                      "seed", "data_tokens", "global_batch", "sequence_length", "files", "texts",
+                      NULL);
 }
 
 /* Holds the texts beside the tensors against what the manifest knows of them. */

@@ -19,6 +19,7 @@ static struct eth_hpp_micro_batch micro_batch_of(const struct eth_hpp_context *c
         .tokens = executor->tokens != NULL ? executor->tokens + tokens_at : NULL,
         .targets = executor->targets != NULL ? executor->targets + tokens_at : NULL,
         .loss = a->end_layer == a->layers ? executor->loss : NULL,
+        .loss_scale = context->loss_scale.factor,
     };
 }
 

@@ -129,7 +129,9 @@ struct eth_hpp_context {
     bool registered, failed;
     struct eth_hpp_parameters parameters;
     struct eth_hpp_executor executor;
-    int64_t step;        /* the one that runs or comes next */
+    int64_t step;    /* the one that runs or comes next */
+    int64_t updates; /* steps that changed the weights */
+    struct eth_hpp_loss_scale loss_scale;
     int64_t next_sample; /* global number of its first sample */
     volatile sig_atomic_t stop_asked;
     struct eth_hpp_checkpointer *checkpointer; /* NULL: no checkpoints */
@@ -250,10 +252,18 @@ enum eth_hpp_status eth_hpp_sync_loss(struct eth_hpp_context *context, int i,
 /* The global sum of squares, and of busy seconds, into executor.squares_and_busy. */
 enum eth_hpp_status eth_hpp_sync_norm(struct eth_hpp_context *context, int i,
                                       struct eth_hpp_error *err);
-/* *norm: of the mean gradient, before clipping. */
+/* Fills in gradient_norm, of the mean gradient before clipping, loss_scale and overflow. */
 enum eth_hpp_status eth_hpp_optimizer_update(struct eth_hpp_context *context,
                                              const struct eth_hpp_optimizer_options *options,
-                                             double *norm, struct eth_hpp_error *err);
+                                             struct eth_hpp_metrics *metrics,
+                                             struct eth_hpp_error *err);
+
+/* The scale of the loss (loss_scale.c): that of a new training, */
+struct eth_hpp_loss_scale eth_hpp_loss_scale_first(enum eth_hpp_dtype dtype);
+/* after a step whose gradients were finite, */
+void eth_hpp_loss_scale_fits(struct eth_hpp_loss_scale *scale);
+/* and after one whose gradients were not. False where no scale is to blame. */
+bool eth_hpp_loss_scale_overflows(struct eth_hpp_loss_scale *scale);
 
 /* Checkpoints (checkpoint.c, checkpoint_load.c). */
 /* Called between steps: tells whether what is being written is whole by now. */

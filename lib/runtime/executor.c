@@ -55,9 +55,12 @@ static enum eth_hpp_status check_loss(const struct eth_hpp_context *context,
                                  (long long)context->step);
     if (!isfinite(totals[0]))
         return eth_hpp_error_set(err, ETH_HPP_ERR_NUMERIC,
-                                 "step %lld: the loss is not finite: lower the learning rate or "
-                                 "clip the gradients",
-                                 (long long)context->step);
+                                 "step %lld: the loss is not finite: lower the learning rate%s",
+                                 (long long)context->step,
+                                 context->plan.dtype == ETH_HPP_FP16
+                                     ? ", or plan with --dtype=bf16 or fp32, which hold larger "
+                                       "activations"
+                                     : " or clip the gradients");
     return ETH_HPP_OK;
 }
 
@@ -79,8 +82,7 @@ static enum eth_hpp_status run_update(struct eth_hpp_context *context,
                                       struct eth_hpp_metrics *metrics, struct eth_hpp_error *err)
 {
     eth_hpp_device_mark(context, span->from);
-    enum eth_hpp_status status =
-        eth_hpp_optimizer_update(context, optimizer, &metrics->gradient_norm, err);
+    enum eth_hpp_status status = eth_hpp_optimizer_update(context, optimizer, metrics, err);
     eth_hpp_device_mark(context, span->to);
     return status;
 }

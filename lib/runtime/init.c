@@ -241,6 +241,7 @@ enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
     eth_hpp_bootstrap_close(bootstrap);
     if (status == ETH_HPP_OK && own == ETH_HPP_OK)
         own = start_alone(c, options, err);
+    c->loss_scale = eth_hpp_loss_scale_first(c->plan.dtype);
     if (status == ETH_HPP_OK)
         status = agree(c, own, err);
     if (status == ETH_HPP_OK)

@@ -17,6 +17,7 @@ libruntime_la_SOURCES = \
 	lib/runtime/handover.c \
 	lib/runtime/init.c \
 	lib/runtime/leave.c \
+	lib/runtime/loss_scale.c \
 	lib/runtime/optimizer.c \
 	lib/runtime/register.c \
 	lib/runtime/replicas.c \

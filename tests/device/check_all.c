@@ -264,8 +264,8 @@ static void check_cross_entropy(struct device_check *check, size_t rows, size_t 
     snprintf(check->where, sizeof(check->where), "loss %g of %g for %g of %g", found[0], found[1],
              loss[0], loss[1]);
     device_check_end(check, "cross_entropy_forward", 8);
-    BOTH(check, cross_entropy_backward, (d->state, rows, classes, logits.memory, on_device),
-         (r->state, rows, classes, logits.numbers, targets));
+    BOTH(check, cross_entropy_backward, (d->state, rows, classes, logits.memory, on_device, 8),
+         (r->state, rows, classes, logits.numbers, targets, 8));
     device_check_compare(check, "logits", &logits);
     device_check_end(check, "cross_entropy_backward", 8);
     d->ops->release(d->state, on_device);

@@ -59,6 +59,7 @@ static void check_break(const struct plan *first, const struct plan *second, dou
     }
 }
 
+static const struct plan in_fp16 = {ETH_HPP_FP16, "cuda", "replicated", 3, UNLIKE};
 static const struct plan sharded = {ETH_HPP_BF16, "cuda", "sharded", 3, SHARING};
 static const struct plan replicated = {ETH_HPP_BF16, "cuda", "replicated", 3, UNLIKE};
 static const struct plan on_the_cpu = {ETH_HPP_FP32, "cpu", "replicated", 1, ONE_RANK};
@@ -79,6 +80,7 @@ static void a_training_goes_on_in_another_dtype(void **state)
     skip_in_valgrind("kernels switch stacks");
     check_break(&sharded, &on_the_cpu, 0x1p-8, 0.05);
     check_break(&on_the_cpu, &replicated, 0x1p-8, 0.05);
+    check_break(&sharded, &in_fp16, 0x1p-8, 0.05);
 }
 
 /* ---- replicas ---- */
@@ -129,6 +131,80 @@ static void replicas_that_differ_are_noticed_by_value_and_by_master(void **state
     check_disturbed(disturb_value);
 }
 
+/* ---- the scale of the loss in fp16 ---- */
+
+#define TOO_LARGE 0x1p20
+
+static void read_values(struct eth_hpp_context *context, uint16_t *values)
+{
+    const struct eth_hpp_kernels *kernels = context->kernels;
+    struct eth_hpp_error err = {0};
+    RANK_CHECK(kernels->ops->to_host(kernels->state, values, eth_hpp_tensor_weights(context, 3),
+                                     8 * sizeof(*values), &err) == ETH_HPP_OK);
+}
+
+/* The second step has a scale that overflows, and must change nothing. */
+static void overflow(struct eth_hpp_context *context)
+{
+    static uint16_t before[8];
+    uint16_t after[8];
+    if (context->step == 1) {
+        context->loss_scale.factor = TOO_LARGE;
+        read_values(context, before);
+    }
+    if (context->step != 2)
+        return;
+    read_values(context, after);
+    RANK_CHECK(memcmp(before, after, sizeof(before)) == 0);
+    RANK_CHECK(context->loss_scale.factor == TOO_LARGE / 2 && context->updates == 1);
+}
+
+static void go_on(struct eth_hpp_context *context)
+{
+    RANK_CHECK(context->step == GPU_STEPS_MAX && context->updates < GPU_STEPS_MAX);
+    RANK_CHECK(context->loss_scale.factor < TOO_LARGE / 2 && context->loss_scale.factor > 1024);
+    RANK_CHECK(context->loss_scale.steps == context->updates - 1);
+}
+
+static void an_overflow_leaves_the_update_out_on_all_ranks_and_halves_the_scale(void **state)
+{
+    (void)state;
+    skip_in_valgrind("kernels switch stacks");
+    struct gpu_run run = gpu_run_make(&gpu_llama, ETH_HPP_FP16, "cuda");
+    assert_int_equal(make_folder(NULL), 0);
+    run.optimizer = "sharded";
+    run.steps = GPU_STEPS_MAX;
+    run.folder = folder;
+    run.before = overflow;
+    gpu_run_well(&run, 3, SHARING, "overflow");
+    for (int rank = 0; rank < 3; rank++) {
+        const struct eth_hpp_metrics *last = &run.metrics[rank][GPU_STEPS_MAX - 1];
+        assert_true(run.metrics[rank][1].overflow && run.metrics[rank][1].gradient_norm == 0);
+        assert_true(!last->overflow && last->gradient_norm > 0);
+        assert_true(last->loss < run.metrics[rank][1].loss);
+    }
+    run.steps = 1;
+    run.before = go_on;
+    gpu_run_well(&run, 3, UNLIKE, "after an overflow");
+    assert_int_equal(remove_folder(NULL), 0);
+    gpu_run_free(&run);
+}
+
+static void the_scale_grows_while_all_fits_and_does_not_fall_below_1(void **state)
+{
+    (void)state;
+    struct eth_hpp_loss_scale scale = eth_hpp_loss_scale_first(ETH_HPP_FP16);
+    const double first = scale.factor;
+    for (int step = 0; step < 4000; step++)
+        eth_hpp_loss_scale_fits(&scale);
+    assert_true(scale.factor == 4 * first);
+    while (scale.factor > 1)
+        assert_true(eth_hpp_loss_scale_overflows(&scale));
+    assert_false(eth_hpp_loss_scale_overflows(&scale));
+    assert_true(scale.factor == 1);
+    assert_true(eth_hpp_loss_scale_first(ETH_HPP_BF16).factor == 1);
+}
+
 /* ---- measuring ---- */
 
 static void layers_are_measured_in_bf16(void **state)
@@ -162,6 +238,8 @@ int main(void)
         cmocka_unit_test(masters_come_back_under_any_plan),
         cmocka_unit_test(a_training_goes_on_in_another_dtype),
         cmocka_unit_test(replicas_that_differ_are_noticed_by_value_and_by_master),
+        cmocka_unit_test(an_overflow_leaves_the_update_out_on_all_ranks_and_halves_the_scale),
+        cmocka_unit_test(the_scale_grows_while_all_fits_and_does_not_fall_below_1),
         cmocka_unit_test(layers_are_measured_in_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

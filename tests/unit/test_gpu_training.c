@@ -144,6 +144,17 @@ static void bf16_trains_as_fp32_does_under_any_plan(void **state)
     check_dtype(&gpu_llama, ETH_HPP_BF16, BF16_BOUND);
 }
 
+/* The same, of numbers with eight times as many digits. */
+static const double FP16_BOUND = 0x1p-11;
+
+static void fp16_trains_as_fp32_does_under_any_plan(void **state)
+{
+    (void)state;
+    skip_in_valgrind("kernels switch stacks");
+    check_dtype(&gpu_gpt, ETH_HPP_FP16, FP16_BOUND);
+    check_dtype(&gpu_llama, ETH_HPP_FP16, FP16_BOUND);
+}
+
 /* ---- what is refused ---- */
 
 static void gpus_beside_cpus_are_refused(void **state)
@@ -202,6 +213,7 @@ int main(void)
         cmocka_unit_test(gpus_train_as_the_cpu_does_under_any_plan),
         cmocka_unit_test(a_llama_trains_on_gpus_as_on_the_cpu),
         cmocka_unit_test(bf16_trains_as_fp32_does_under_any_plan),
+        cmocka_unit_test(fp16_trains_as_fp32_does_under_any_plan),
         cmocka_unit_test(gpus_beside_cpus_are_refused),
         cmocka_unit_test(a_device_that_is_no_device_is_named),
         cmocka_unit_test(bf16_on_a_cpu_is_refused),

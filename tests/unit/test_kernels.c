@@ -346,12 +346,16 @@ static void cross_entropy_gradients(void **state)
 {
     (void)state;
     struct cross_entropy c = {gradient_check_numbers(C_ROWS * C_CLASSES, 1), {0, -1, 10, 4}};
-    double gradient[C_ROWS * C_CLASSES], loss[2] = {10, 100};
+    double gradient[C_ROWS * C_CLASSES], scaled[C_ROWS * C_CLASSES], loss[2] = {10, 100};
     for (size_t i = 0; i < C_ROWS * C_CLASSES; i++)
         c.logits[i] *= 5;
     memcpy(gradient, c.logits, sizeof(gradient));
-    op->cross_entropy_backward(NULL, C_ROWS, C_CLASSES, gradient, c.targets);
+    memcpy(scaled, c.logits, sizeof(scaled));
+    op->cross_entropy_backward(NULL, C_ROWS, C_CLASSES, gradient, c.targets, 1);
     gradient_check("logits", cross_entropy_loss, &c, c.logits, C_ROWS * C_CLASSES, gradient);
+    op->cross_entropy_backward(NULL, C_ROWS, C_CLASSES, scaled, c.targets, 1024);
+    for (size_t i = 0; i < C_ROWS * C_CLASSES; i++)
+        assert_true(scaled[i] == 1024 * gradient[i]);
     op->cross_entropy_forward(NULL, C_ROWS, C_CLASSES, c.logits, c.targets, loss);
     assert_true(fabs(loss[0] - 10 - cross_entropy_loss(&c)) < 1e-12);
     assert_true(loss[1] == 103);

@@ -183,7 +183,7 @@ static void compute(const char *threads, struct results *r)
         tokens[i] = i % 3;
     }
     op->cross_entropy_forward(state, ROWS, CLASSES, logits, targets, r->sums);
-    op->cross_entropy_backward(state, ROWS, CLASSES, logits, targets);
+    op->cross_entropy_backward(state, ROWS, CLASSES, logits, targets, 1);
     op->linear_backward_input(state, &shape, logits, weight, output);
     op->linear_backward_weight(state, &shape, logits, input, weight, bias);
     op->layernorm_forward(state, ROWS, WIDTH, 1e-5, input, weight, bias, output, scratch,

@@ -173,7 +173,7 @@ static void a_job_has_defaults_of_its_model_and_its_gpus(void **state)
     assert_int_equal(make_job(words, NULL, &job, &err), ETH_HPP_OK);
     assert_int_equal(job.sequence_length, 64);
     assert_int_equal(job.global_batch, 16); /* 8 for each of 2 GPUs */
-    assert_int_equal(job.dtype, ETH_HPP_FP32);
+    assert_int_equal(job.dtype, ETH_HPP_FP16); /* a T4 has no bf16 */
     assert_string_equal(job.model_argument, "gpt2-tiny6");
     eth_hpp_launch_job_free(&job);
 }
@@ -217,7 +217,7 @@ static void the_dtype_is_one_that_all_devices_have(void **state)
     } cases[] = {
         {"auto", "H100-SXM", "A100-SXM-40GB", 0, ETH_HPP_BF16, NULL},
         {"auto", "H100-SXM", "A100-SXM-40GB", 1e4, ETH_HPP_FP32, NULL}, /* on processors */
-        {"auto", "H100-SXM", "T4", 0, ETH_HPP_FP32, NULL},
+        {"auto", "H100-SXM", "T4", 0, ETH_HPP_FP16, NULL},
         {"fp32", "H100-SXM", "H100-SXM", 0, ETH_HPP_FP32, NULL},
         {"bf16", "H100-SXM", "H100-SXM", 0, ETH_HPP_BF16, NULL},
         {"bf16", "H100-SXM", "T4", 0, 0, "cannot train in it on the device of rank 1"},
@@ -225,7 +225,7 @@ static void the_dtype_is_one_that_all_devices_have(void **state)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct eth_hpp_error err;
-        enum eth_hpp_dtype dtype = ETH_HPP_FP16;
+        enum eth_hpp_dtype dtype = cases[i].dtype == ETH_HPP_FP16 ? ETH_HPP_FP32 : ETH_HPP_FP16;
         const enum eth_hpp_status status = choose_dtype(
             cases[i].asked, cases[i].first, cases[i].second, cases[i].time_scale, &dtype, &err);
         if (cases[i].refusal == NULL && (status != ETH_HPP_OK || dtype != cases[i].dtype))
@@ -262,9 +262,9 @@ static void what_a_job_cannot_be_is_refused(void **state)
          NULL,
          "--seq=65 is longer than the context of gpt2-tiny6",
          ETH_HPP_ERR_INPUT},
-        {{"model", "gpt2-tiny6", "dtype", "fp16", NULL},
+        {{"model", "gpt2-tiny6", "dtype", "bf16", NULL},
          NULL,
-         "--dtype=fp16: the runtime cannot train in it",
+         "--dtype=bf16: the runtime cannot train in it",
          ETH_HPP_ERR_UNSUPPORTED},
         {{"profile", "p.json", "calibrate", "yes", NULL},
          NULL,
@@ -276,8 +276,8 @@ static void what_a_job_cannot_be_is_refused(void **state)
         {{NULL}, "{}", "plan: format", ETH_HPP_ERR_INPUT},
         {{NULL}, "", "plan: the file is empty", ETH_HPP_ERR_INPUT},
         {{NULL},
-         PLAN_IN("fp16"),
-         "the given plan's dtype fp16: the runtime cannot train in it",
+         PLAN_IN("bf16"),
+         "the given plan's dtype bf16: the runtime cannot train in it",
          ETH_HPP_ERR_UNSUPPORTED},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
