@@ -16,3 +16,7 @@ EXTRA_DIST += \
 
 # share/doc/eth-hpp/plugstack.conf
 dist_doc_DATA = contrib/plugstack.conf
+
+# For bash; looked for under the program's name.
+completiondir = $(datadir)/bash-completion/completions
+dist_completion_DATA = contrib/completion/eth-hpp
