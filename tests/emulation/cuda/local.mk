@@ -1,9 +1,4 @@
-# The GPU module's kernels on the host, without a toolkit, and the program that checks kernels.
-device_check = \
-	tests/device/check.c tests/device/check.h \
-	tests/device/check_all.c \
-	tests/device/check_kernels.c \
-	tests/device/values.c tests/device/values.h
+# The GPU module's kernels on the host, without a toolkit.
 emulated_headers = \
 	tests/emulation/cuda/include/cublasLt.h \
 	tests/emulation/cuda/include/cuda_bf16.h \
@@ -35,16 +30,5 @@ tests_emulation_cuda_libethhpp_cuda_la_SOURCES =
 nodist_EXTRA_tests_emulation_cuda_libethhpp_cuda_la_SOURCES = tests/emulation/cuda/none.cc
 tests_emulation_cuda_libethhpp_cuda_la_LIBADD = libcuda_emulated.la libcuda_module.la
 tests_emulation_cuda_libethhpp_cuda_la_LDFLAGS = -module -avoid-version -rpath /nowhere
-
-check_PROGRAMS += tests/device/check_kernels_emulated
-tests_device_check_kernels_emulated_SOURCES = $(device_check)
-# Not there: it makes Automake link as C++.
-nodist_EXTRA_tests_device_check_kernels_emulated_SOURCES = tests/device/none.cc
-tests_device_check_kernels_emulated_LDADD = libcuda_emulated.la libkernels64.la libkernels.la \
-	libbase.la
-else
-EXTRA_DIST += $(device_check)
 endif
-else
-EXTRA_DIST += $(device_check)
 endif
