@@ -1,4 +1,5 @@
 EXTRA_DIST += \
+	contrib/eth-hpp.spec \
 	contrib/examples/gpt2.sbatch \
 	contrib/install-packages \
 	contrib/mini-cluster \
@@ -13,9 +14,6 @@ EXTRA_DIST += \
 	contrib/packages \
 	contrib/quickstart \
 	contrib/quickstart.nodes
-
-# share/doc/eth-hpp/plugstack.conf
-dist_doc_DATA = contrib/plugstack.conf
 
 # For bash; looked for under the program's name.
 completiondir = $(datadir)/bash-completion/completions

@@ -27,9 +27,16 @@ spank_eth_hpp_la_LDFLAGS = -module -avoid-version -shared -Wl,-z,now \
 spank_eth_hpp_la_DEPENDENCIES = libbase.la libmodel.la spank/spank_eth_hpp.map
 spank_eth_hpp_la_LIBADD = libbase.la libmodel.la
 
+# A sample, which enables nothing where it lies.
+plugstackdir = $(docdir)/plugstack.conf.d
+plugstack_DATA = spank/eth-hpp.conf
+CLEANFILES += spank/eth-hpp.conf
+spank/eth-hpp.conf: spank/plugstack.conf.in Makefile
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && sed 's|@spankdir@|$(spankdir)|' $(srcdir)/spank/plugstack.conf.in >$@
+
 if !HAVE_SPANK_PREPEND_TASK_ARGV
 pkglibexec_PROGRAMS = eth-hpp-step
 eth_hpp_step_SOURCES = spank/eth-hpp-step.c
 endif
 endif
-EXTRA_DIST += spank/spank_eth_hpp.map
+EXTRA_DIST += spank/plugstack.conf.in spank/spank_eth_hpp.map

@@ -3,6 +3,8 @@ EXTRA_DIST += \
 	tests/run \
 	tests/soak \
 	tests/packages \
+	tests/packaging/packages \
+	tests/packaging/packages.bats \
 	tests/cluster/checkpoint.bats \
 	tests/cluster/cluster.bats \
 	tests/cluster/exchange.bats \
