@@ -138,7 +138,8 @@ static enum eth_hpp_status run_step(const struct eth_hpp_plan *plan, enum eth_hp
     const struct eth_hpp_optimizer_options optimizer = {.beta1 = 0.9, .beta2 = 0.9, .epsilon = 1};
     struct eth_hpp_tensor tensors[LAYERS + 1];
     struct eth_hpp_error err = {0};
-    struct eth_hpp_context context = {.plan = *plan, .job = {.size = 6}, .timeout_s = 0.05};
+    struct eth_hpp_context context = {
+        .plan = *plan, .job = {.size = 6}, .timeout_s = 0.05, .loss_scale = {.factor = 1}};
     static const char *const names[LAYERS] = {"0", "1", "2", "3", "4", "5"};
     for (int layer = 0; layer < LAYERS; layer++)
         tensors[layer] = (struct eth_hpp_tensor){.name = names[layer], .layer = layer, .count = 16};

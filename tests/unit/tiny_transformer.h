@@ -123,7 +123,8 @@ static inline struct batch batch_of(struct stage *stage, int index, int64_t firs
                                    .slot = index,
                                    .first_sample = first_sample,
                                    .samples = samples,
-                                   .loss = loss}};
+                                   .loss = loss,
+                                   .loss_scale = 1}};
     for (int i = 0; i < samples; i++)
         assert_int_equal(stage->context.ops.sample(stage->context.user, first_sample + i,
                                                    batch.tokens + i * SEQUENCE,
