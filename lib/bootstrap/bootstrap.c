@@ -80,34 +80,48 @@ static int step_tasks(void)
     return tasks > 1 && getenv("SLURM_STEP_ID") != NULL ? tasks : 1;
 }
 
+/* Whoever sees no server of a step of several tasks would be one of as many trainings. */
+static enum eth_hpp_status refuse(int tasks, bool pmix, struct eth_hpp_error *err)
+{
+#ifndef HAVE_PMIX
+    if (pmix)
+        return eth_hpp_error_set(
+            err, ETH_HPP_ERR_UNSUPPORTED,
+            "this step has %d tasks, but eth-hpp was built without PMIx, which they need to find "
+            "each other: install libpmix-dev and build it again, or start it with srun --mpi=pmi2",
+            tasks);
+#endif
+    (void)pmix;
+    return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
+                             "this step has %d tasks, but they cannot find each other: start it "
+                             "with srun --mpi=pmix, or --mpi=pmi2 where Slurm has no PMIx",
+                             tasks);
+}
+
 static enum eth_hpp_status choose(int round, const struct eth_hpp_bootstrap_ops **ops, void **state,
                                   struct eth_hpp_bootstrap_place *place, struct eth_hpp_error *err)
 {
-    int tasks = step_tasks();
+    const int tasks = step_tasks();
     /* Some other starter than Slurm (mpirun) may have set PMIX_RANK as well. */
-    if (getenv("PMIX_NAMESPACE") != NULL && getenv("PMIX_RANK") != NULL) {
+    const bool pmix = getenv("PMIX_NAMESPACE") != NULL && getenv("PMIX_RANK") != NULL;
+    enum eth_hpp_status status = ETH_HPP_OK;
+    bool reachable = false;
 #ifdef HAVE_PMIX
-        bool reachable;
+    if (pmix) {
         *ops = &eth_hpp_bootstrap_pmix_ops;
-        enum eth_hpp_status status =
-            eth_hpp_bootstrap_pmix_open(round, state, place, &reachable, err);
+        status = eth_hpp_bootstrap_pmix_open(round, state, place, &reachable, err);
         if (status != ETH_HPP_OK || reachable)
             return status;
-#else
-        (void)round;
-        if (tasks > 1)
-            return eth_hpp_error_set(
-                err, ETH_HPP_ERR_UNSUPPORTED,
-                "this step has %d tasks, but eth-hpp was built without PMIx, which they "
-                "need to find each other: install libpmix-dev and build it again",
-                tasks);
+    }
 #endif
+    if (getenv("PMI_FD") != NULL && getenv("SLURM_STEP_ID") != NULL) {
+        *ops = &eth_hpp_bootstrap_pmi2_ops;
+        status = eth_hpp_bootstrap_pmi2_open(round, state, place, &reachable, err);
+        if (status != ETH_HPP_OK || reachable)
+            return status;
     }
     if (tasks > 1)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
-                                 "this step has %d tasks, but they cannot find each other: "
-                                 "start it with srun --mpi=pmix",
-                                 tasks);
+        return refuse(tasks, pmix, err);
     *ops = &eth_hpp_bootstrap_single_ops;
     return eth_hpp_bootstrap_single_open(state, place, err);
 }
@@ -314,7 +328,8 @@ void eth_hpp_bootstrap_fail(struct eth_hpp_bootstrap *bootstrap, const struct et
     if (speaks)
         eth_hpp_log_error("%s", error->text);
     eth_hpp_step_end_listen();
-    eth_hpp_step_end_pause(!speaks ? STAY_S : place->rank == 0 ? FIRST_STAYS_S : 0, !speaks);
+    const bool first_stays = bootstrap->ops->asks && place->rank == 0;
+    eth_hpp_step_end_pause(!speaks ? STAY_S : first_stays ? FIRST_STAYS_S : 0, !speaks);
     /* At once, and only then in order: leaving may take a second, after which it would be another
      * rank's turn to speak. */
     if (speaks && !eth_hpp_step_end_ask())

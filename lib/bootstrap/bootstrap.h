@@ -1,10 +1,12 @@
 /*
- * How ranks find each other before there is a transport: PMIx under Slurm, or a single process. One
- * component is chosen at eth_hpp_bootstrap_open. Every wait has a deadline of its own, since PMIx's
- * own are long and name nobody.
+ * How ranks find each other before there is a transport: PMIx or PMI-2 under Slurm, or a single
+ * process. One component is chosen at eth_hpp_bootstrap_open. Every wait has a deadline of its own,
+ * since PMIx's are long and name nobody, and PMI-2 has none.
  */
 #ifndef ETH_HPP_BOOTSTRAP_BOOTSTRAP_H
 #define ETH_HPP_BOOTSTRAP_BOOTSTRAP_H
+
+#include <stdbool.h>
 
 #include "base/error.h"
 
@@ -12,7 +14,8 @@ struct eth_hpp_bootstrap;
 
 /* A component: an implementation of the bootstrap. */
 struct eth_hpp_bootstrap_ops {
-    const char *name; /* "pmix", "single" */
+    const char *name; /* "pmix", "pmi2", "single" */
+    bool asks;        /* after a deadline ranks ask each other who is there, and stay for that */
     size_t value_max; /* longest value of one put; longer ones are cut into chunks. 0: no limit */
     enum eth_hpp_status (*put)(void *state, const char *key, const void *value, size_t size,
                                struct eth_hpp_error *err);
@@ -29,8 +32,9 @@ struct eth_hpp_bootstrap_place {
     char host[256];
 };
 
-/* PMIx where its environment is there; a single process where there is no Slurm step or it has one
- * task; else an error that names --mpi=pmix. Errors: INPUT, UNSUPPORTED (built without PMIx), PEER.
+/* PMIx or PMI-2 where its environment is there; a single process where there is no Slurm step or it
+ * has one task; else an error that names --mpi=pmix and --mpi=pmi2. Errors: INPUT, UNSUPPORTED
+ * (built without PMIx), PEER.
  */
 enum eth_hpp_status eth_hpp_bootstrap_open(struct eth_hpp_bootstrap **bootstrap,
                                            struct eth_hpp_error *err);
@@ -48,11 +52,11 @@ void eth_hpp_bootstrap_close(struct eth_hpp_bootstrap *bootstrap);
 const struct eth_hpp_bootstrap_place *
 eth_hpp_bootstrap_get_place(const struct eth_hpp_bootstrap *bootstrap);
 
-enum { ETH_HPP_BOOTSTRAP_VALUE_MAX = 1 << 20, ETH_HPP_BOOTSTRAP_KEY_MAX = 64 };
+enum { ETH_HPP_BOOTSTRAP_VALUE_MAX = 1 << 20, ETH_HPP_BOOTSTRAP_KEY_MAX = 24 };
 
 /* Publishes a value under a key of this rank; seen by others after the next fence. At most 1 MiB,
- * at most 64 bytes of key. A key is used once in the life of a bootstrap: PMIx may show others
- * the old value else, so a key that was put already is refused. */
+ * at most 24 bytes of key (PMI-2 takes no long ones). A key is used once in the life of a
+ * bootstrap: PMIx may show others the old value else, so a key that was put already is refused. */
 enum eth_hpp_status eth_hpp_bootstrap_put(struct eth_hpp_bootstrap *bootstrap, const char *key,
                                           const void *value, size_t size,
                                           struct eth_hpp_error *err);

@@ -17,6 +17,13 @@ enum eth_hpp_status eth_hpp_bootstrap_pmix_open(int round, void **state,
                                                 struct eth_hpp_bootstrap_place *place,
                                                 bool *reachable, struct eth_hpp_error *err);
 
+/* The same for PMI-2, whose server is reached by a socket that the task has inherited. Uses
+ * place->host. */
+extern const struct eth_hpp_bootstrap_ops eth_hpp_bootstrap_pmi2_ops;
+enum eth_hpp_status eth_hpp_bootstrap_pmi2_open(int round, void **state,
+                                                struct eth_hpp_bootstrap_place *place,
+                                                bool *reachable, struct eth_hpp_error *err);
+
 /* A whole number >= 0 from the environment, or -1. */
 int eth_hpp_bootstrap_environment(const char *name);
 

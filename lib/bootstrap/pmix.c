@@ -288,6 +288,7 @@ static void pmix_close(void *state)
 
 const struct eth_hpp_bootstrap_ops eth_hpp_bootstrap_pmix_ops = {
     .name = "pmix",
+    .asks = true,
     .value_max = 32768,
     .put = pmix_put,
     .fence = pmix_fence,

@@ -16,11 +16,6 @@
  */
 enum { ANSWER_S = 1, ASKED_AT_ONCE = 64 };
 #define POLL_S 0.002
-/* For the first node to name those that are missing and end the job, and for each one after it,
- * which may have come to the exchange earlier; all from the last turn on have it at once. */
-#define FIRST_TURN_S 3.0
-#define TURN_S       2.5
-enum { LAST_TURN = 3 };
 
 /* A question to ranks' servers. Answers may come when nobody waits for them any more, so it is not
  * freed before all of them have come; the process ends then anyway. */
@@ -329,13 +324,7 @@ static bool is_first_here(const struct eth_hpp_pmix_presence *presence)
  * is left, they speak one after another, and the first ends the job. */
 static bool may_speak(const struct eth_hpp_pmix_presence *presence)
 {
-    const int turn = presence->own_node;
-    if (!is_first_here(presence))
-        return false;
-    if (turn > 0)
-        eth_hpp_step_end_pause(FIRST_TURN_S + TURN_S * ((turn < LAST_TURN ? turn : LAST_TURN) - 1),
-                               true);
-    return !eth_hpp_step_end_heard();
+    return is_first_here(presence) && eth_hpp_step_end_turn(presence->own_node);
 }
 
 enum eth_hpp_status eth_hpp_pmix_presence_report(const struct eth_hpp_pmix_presence *presence,

@@ -14,6 +14,11 @@
 
 #define SCANCEL_S 1.0 /* for scancel to hand a signal over */
 #define SLICE_S   0.02
+/* For the first node to name those that are missing and end the job, and for each one after it,
+ * which may have come to the exchange earlier; all from the last turn on have it at once. */
+#define FIRST_TURN_S 3.0
+#define TURN_S       2.5
+enum { LAST_TURN = 3 };
 
 extern char **environ;
 
@@ -115,4 +120,12 @@ bool eth_hpp_step_end_ask(void)
         return false;
     kill_later(step);
     return send("--signal=TERM", step);
+}
+
+bool eth_hpp_step_end_turn(int turn)
+{
+    if (turn > 0)
+        eth_hpp_step_end_pause(FIRST_TURN_S + TURN_S * ((turn < LAST_TURN ? turn : LAST_TURN) - 1),
+                               true);
+    return !eth_hpp_step_end_heard();
 }

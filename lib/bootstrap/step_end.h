@@ -21,4 +21,9 @@ bool eth_hpp_step_end_ask(void);
 /* Sleeps that long, whatever signals come; with `listening` only until the end is heard. */
 void eth_hpp_step_end_pause(double seconds, bool listening);
 
+/* Several nodes may take it on themselves to say why the job ends, where it cannot be known who
+ * else will: they do so one after another, by their turn from 0 on. True when it has come; false
+ * where the end is heard before. */
+bool eth_hpp_step_end_turn(int turn);
+
 #endif

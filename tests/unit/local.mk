@@ -9,6 +9,10 @@ unit_tests += tests/unit/test_bootstrap
 tests_unit_test_bootstrap_SOURCES = tests/unit/test_bootstrap.c
 tests_unit_test_bootstrap_LDADD = libbootstrap.la libbase.la $(CMOCKA_LIBS)
 
+unit_tests += tests/unit/test_pmi2
+tests_unit_test_pmi2_SOURCES = tests/unit/test_pmi2.c
+tests_unit_test_pmi2_LDADD = libbootstrap.la libbase.la $(CMOCKA_LIBS)
+
 unit_tests += tests/unit/test_bound
 tests_unit_test_bound_SOURCES = tests/unit/test_bound.c tests/unit/plan_fixtures.h
 tests_unit_test_bound_LDADD = libplan.la libmodel.la libinventory.la libbase.la $(CMOCKA_LIBS)

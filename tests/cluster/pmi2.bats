@@ -1,0 +1,79 @@
+#!/usr/bin/env bats
+# The same launcher and training where tasks find each other by PMI-2, as with a Slurm that has no PMIx.
+
+load helpers
+load losses
+load plans
+
+eth_hpp=$ETH_HPP_PREFIX/bin/eth-hpp
+train="$eth_hpp train --data=text --seed=7 --log-every=1 --metrics="
+
+setup_file() {
+	cp /usr/share/common-licenses/GPL-3 "$TEST_WORK/text"
+	plan_unlike >"$TEST_WORK/unlike.json"
+}
+
+teardown() {
+	cancel_all_jobs
+}
+
+all_gpus() { on_cluster srun --quiet -N4 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmi2 "$@"; }
+
+# shellcheck disable=SC2086,SC2034 # several words; for losses.bash
+@test "the plugin runs the launcher, and the training has the losses of one rank" {
+	STEPS=4
+	all_gpus --eth-hpp=gpt2-tiny6 --eth-hpp-plan=unlike.json --eth-hpp-calibrate=no ${train}pmi2.jsonl --steps=$STEPS
+	on_cluster ${train}single.jsonl --model=gpt2-tiny6 --global-batch=16 --steps=$STEPS
+	same_losses pmi2 single
+}
+
+@test "the launcher is run by hand, measures, and tells the ranks and the first one's address" {
+	run all_gpus "$eth_hpp" launch --model=gpt2-tiny6 -- sh -c 'echo "rank $RANK/$WORLD_SIZE $LOCAL_RANK $(hostname) $MASTER_ADDR"'
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep '^rank' <<<"$output" | sort)" = "rank 0/8 0 node1 node1
+rank 1/8 1 node1 node1
+rank 2/8 0 node2 node1
+rank 3/8 1 node2 node1
+rank 4/8 0 node3 node1
+rank 5/8 1 node3 node1
+rank 6/8 0 node4 node1
+rank 7/8 1 node4 node1" ]
+}
+
+@test "a task may launch more than once, and the program's exit code is kept" {
+	run all_gpus sh -c "$eth_hpp launch --model=gpt2-tiny6 --calibrate=no -- true && exec $eth_hpp launch --model=gpt2-tiny6 --calibrate=no -- sh -c 'exit 7'"
+	echo "$output"
+	[ "$status" -eq 7 ]
+}
+
+@test "a heterogeneous job is one training" {
+	local task="$eth_hpp train --data=text --steps=2"
+	# shellcheck disable=SC2086 # several words
+	run on_cluster_het 30 srun --quiet --mpi=pmi2 -p new -N1 --ntasks-per-node=2 --gpus-per-node=2 \
+		--eth-hpp=gpt2-tiny6 --eth-hpp-calibrate=no $task : -p old -N1 --ntasks-per-node=1 --gpus-per-node=1 $task
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"step 2/2"* ]]
+}
+
+# Fails, and one line says why.
+fails_naming() { # TEXT COMMAND...
+	local text=$1
+	shift
+	run "$@"
+	echo "$output"
+	[ "$status" -ne 0 ]
+	[ "$(grep -c 'eth-hpp: ' <<<"$output")" -eq 1 ]
+	[[ $output == *"eth-hpp: $text"* ]]
+}
+
+@test "all end where the ranks of a node have ended by themselves before the launch meets" {
+	fails_naming "the exchange among all ranks was not done within 16 s: all ranks of node1 came to it" all_gpus \
+		sh -c "[ \$SLURM_NODEID != 2 ] || exit 7; exec $eth_hpp launch --model=gpt2-tiny6 -- true"
+}
+
+@test "a rank that is killed before the program meets is named by the plugin alone, and all end" {
+	fails_naming "rank 5 on node3: ended by signal 9 (Killed)" all_gpus --eth-hpp=gpt2-tiny6 --eth-hpp-calibrate=no \
+		sh -c "[ \$RANK != 5 ] || kill -KILL \$\$; exec $eth_hpp train --data=text --steps=1"
+}
