@@ -149,9 +149,8 @@ enum eth_hpp_status eth_hpp_launch_plan_make(struct eth_hpp_launch *launch,
 /* Is there such a program (by $PATH, as execvp finds it)? Errors: INPUT. */
 enum eth_hpp_status eth_hpp_launch_program_check(const char *program, struct eth_hpp_error *err);
 
-/* Leaves the plan as a file of this process's in a folder of this user's own, below $TMPDIR or
- * /tmp, and removes old ones of processes of this host that have ended. Errors: IO, INPUT (the
- * folder is somebody else's). */
+/* Leaves the plan as a file in memory that this process has open, and so the program that it
+ * becomes: nobody else can be in its way, and none is left behind. Errors: IO. */
 enum eth_hpp_status eth_hpp_launch_plan_leave(const char *text, char *path, size_t size,
                                               struct eth_hpp_error *err);
 

@@ -2,22 +2,19 @@
 #include "launcher/launch.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/file.h"
-
-enum { PATH_LENGTH = 4096, HOST_LENGTH = 256, KEPT_S = 3600 };
+enum { PATH_LENGTH = 4096 };
 
 static bool is_executable(const char *path)
 {
@@ -51,83 +48,23 @@ enum eth_hpp_status eth_hpp_launch_program_check(const char *program, struct eth
                                   : "there is no such program on the PATH");
 }
 
-/* Makes the folder, or takes it where it is this user's and nobody else can write into it. */
-static enum eth_hpp_status own_folder(const char *path, struct eth_hpp_error *err)
-{
-    struct stat info;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%.512s: cannot make the folder: %s", path,
-                                 strerror(errno));
-    if (lstat(path, &info) != 0)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%.512s: cannot stat: %s", path,
-                                 strerror(errno));
-    if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 022) != 0)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
-                                 "%.512s: is not a folder of your own that nobody else can write: "
-                                 "remove it, or set TMPDIR",
-                                 path);
-    return ETH_HPP_OK;
-}
-
-static const char *environment_or(const char *name, const char *fallback)
-{
-    const char *text = getenv(name);
-    return text != NULL && *text != '\0' ? text : fallback;
-}
-
-/* The program has its launcher's process id, so a plan is in use while that process lives. The host
- * is in the name, since hosts may share the folder; the job, since containers may share process
- * ids. */
-static void plan_prefix(char *prefix, size_t size)
-{
-    char host[HOST_LENGTH] = "";
-    gethostname(host, sizeof(host) - 1);
-    snprintf(prefix, size, "plan-%s-", host);
-}
-
-/* Of this host, old, and of a process that is gone? A young one may be another container's. */
-static bool has_ended(const char *folder, const char *name, const char *prefix, char *path,
-                      size_t size)
-{
-    struct stat info;
-    char *end;
-    const char *number = strrchr(name, '-');
-    if (strncmp(name, prefix, strlen(prefix)) != 0)
-        return false;
-    long pid = strtol(number + 1, &end, 10);
-    snprintf(path, size, "%s/%s", folder, name);
-    return strcmp(end, ".json") == 0 && pid > 0 && kill((pid_t)pid, 0) != 0 && errno == ESRCH &&
-           lstat(path, &info) == 0 && time(NULL) - info.st_mtime > KEPT_S;
-}
-
-static void remove_ended(const char *folder, const char *prefix)
-{
-    char path[PATH_LENGTH];
-    DIR *files = opendir(folder);
-    if (files == NULL)
-        return; /* what cannot be cleaned up harms nothing */
-    for (const struct dirent *file; (file = readdir(files)) != NULL;)
-        if (has_ended(folder, file->d_name, prefix, path, sizeof(path)))
-            unlink(path);
-    closedir(files);
-}
-
 enum eth_hpp_status eth_hpp_launch_plan_leave(const char *text, char *path, size_t size,
                                               struct eth_hpp_error *err)
 {
-    char folder[PATH_LENGTH / 2], prefix[HOST_LENGTH + 8];
-    snprintf(folder, sizeof(folder), "%s/eth-hpp-%u", environment_or("TMPDIR", "/tmp"),
-             (unsigned)geteuid());
-    enum eth_hpp_status status = own_folder(folder, err);
-    if (status != ETH_HPP_OK)
-        return status;
-    plan_prefix(prefix, sizeof(prefix));
-    remove_ended(folder, prefix);
-    int length = snprintf(path, size, "%s/%s%s-%ld.json", folder, prefix,
-                          environment_or("SLURM_JOB_ID", "local"), (long)getpid());
-    if (length < 0 || (size_t)length >= size)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "%.512s: the path is too long", folder);
-    return eth_hpp_file_write(path, text, strlen(text), 0600, err);
+    const int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+    const size_t length = strlen(text);
+    const int fd = memfd_create("eth-hpp-plan", MFD_ALLOW_SEALING); /* the program inherits it */
+    if (fd < 0 || write(fd, text, length) != (ssize_t)length ||
+        fcntl(fd, F_ADD_SEALS, seals) != 0) {
+        eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot hand the plan to the program: %s",
+                          strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return ETH_HPP_ERR_IO;
+    }
+    /* The program has its launcher's process id, and so is found by processes that it starts. */
+    snprintf(path, size, "/proc/%ld/fd/%d", (long)getpid(), fd);
+    return ETH_HPP_OK;
 }
 
 enum eth_hpp_status eth_hpp_launch_port_find(int *port, struct eth_hpp_error *err)

@@ -30,7 +30,7 @@ opens_neither() { # opens_neither TEXT COMMAND...
 opens_neither "plan opens neither oneDNN nor UCX" plan --cluster="$folder/cluster.json" --model=gpt2-tiny6 \
 	--effort=quick --output="$folder/plan.json"
 opens_neither "show opens neither" show "$folder/plan.json"
-export TMPDIR="$folder" ETH_HPP_INVENTORY="$folder/inventory.json"
+export ETH_HPP_INVENTORY="$folder/inventory.json"
 opens_neither "launch without calibration opens neither" launch --model=gpt2-tiny6 --calibrate=no -- true
 echo "1..$number"
 exit $failed
