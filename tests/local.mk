@@ -14,6 +14,7 @@ EXTRA_DIST += \
 	tests/cluster/helpers.bash \
 	tests/cluster/late_finalize.c \
 	tests/cluster/launch.bats \
+	tests/cluster/load.bats \
 	tests/cluster/losses.bats \
 	tests/cluster/mini_cluster.bats \
 	tests/cluster/losses.bash \
