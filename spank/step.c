@@ -3,7 +3,9 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "config.h"
@@ -103,6 +105,19 @@ int eth_hpp_step_task_init(struct eth_hpp_plugin *plugin, spank_t spank)
     return -1;
 }
 
+/* srun drops what is still on its way when a signal has ended the last task
+ * (client_io_handler_abort in its step_launch.c), and hears of this task's end only after this
+ * hook. So until slurmstepd's own thread has taken the line out of the pipe, and for a moment more
+ * to send it, we stay. */
+static void let_line_out(void)
+{
+    const struct timespec slice = {.tv_nsec = 10000000}, moment = {.tv_nsec = 50000000};
+    int waiting;
+    for (int i = 0; i < 100 && ioctl(STDERR_FILENO, FIONREAD, &waiting) == 0 && waiting > 0; i++)
+        nanosleep(&slice, NULL);
+    nanosleep(&moment, NULL);
+}
+
 /* Ranks that end by themselves have said why; a signal leaves that to us. SIGTERM is how Slurm ends
  * a step, and no news. The first to die is the cause: PMIx has the rest of the step killed, if it
  * is in use then. If it is not, the others would wait for the dead one until their deadline, and
@@ -124,5 +139,6 @@ void eth_hpp_step_task_exit(struct eth_hpp_plugin *plugin, spank_t spank)
     slurm_spank_log("eth-hpp: rank %u on %s: ended by signal %d (%s)%s", rank, node,
                     WTERMSIG(status), strsignal(WTERMSIG(status)),
                     WCOREDUMP(status) ? ", core dumped" : "");
+    let_line_out();
     eth_hpp_step_end(spank);
 }
