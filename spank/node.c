@@ -47,9 +47,10 @@ static bool job_and_node(spank_t spank, uint32_t *job, const char **node)
 static bool make_folder(const char *path)
 {
     struct stat info;
-    /* chmod: users have to reach the files whatever slurmd's umask is. */
-    if ((mkdir(path, 0755) != 0 && errno != EEXIST) || lstat(path, &info) != 0 ||
-        !S_ISDIR(info.st_mode) || info.st_uid != 0 || chmod(path, 0755) != 0) {
+    /* Users have to reach their own files, whatever slurmd's umask is, but not to list those of
+     * others. */
+    if ((mkdir(path, 0711) != 0 && errno != EEXIST) || lstat(path, &info) != 0 ||
+        !S_ISDIR(info.st_mode) || info.st_uid != 0 || chmod(path, 0711) != 0) {
         eth_hpp_log_error("cannot make the folder %s of root's: %m", path);
         return false;
     }

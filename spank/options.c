@@ -167,6 +167,7 @@ int eth_hpp_plugin_take(struct eth_hpp_plugin *plugin, int index, const char *te
         ETH_HPP_OK)
         return 0;
     eth_hpp_error_prefix(&err, "--%s", names[index]);
+    plugin->error_is_users = plugin->error.status == ETH_HPP_OK;
     keep_error(plugin, &err);
     return -1;
 }

@@ -37,6 +37,7 @@ struct eth_hpp_plugin {
     int first_other;                /* index of the first --eth-hpp-NAME given, or -1 */
     bool death_told;                /* a signal has ended a task of this node's, and that is told */
     struct eth_hpp_error error;     /* the first thing that went wrong; status OK: nothing */
+    bool error_is_users;            /* it is an option of the user's, the same on all nodes */
 };
 
 /* ---- options.c ---- */

@@ -20,13 +20,20 @@ static bool on_submit_side(void)
     return context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR;
 }
 
-/* Lines of the daemons' side go to their logs, and so does what the prolog finds. */
+/* Lines of slurmd's go to its log, and so does what prolog and epilog find. */
 static void log_to_slurm(enum eth_hpp_log_level level, const char *line)
 {
     if (level <= ETH_HPP_LOG_WARNING)
         slurm_error("%s", line);
     else
         slurm_info("%s", line);
+}
+
+/* Lines of slurmstepd's are the user's to read. */
+static void log_to_user(enum eth_hpp_log_level level, const char *line)
+{
+    (void)level;
+    slurm_spank_log("%s", line);
 }
 
 static int take_option(int index, const char *text, int remote)
@@ -59,7 +66,7 @@ int slurm_spank_init(spank_t spank, int argc, char **argv)
         spank_context() != S_CTX_REMOTE)
         return ESPANK_SUCCESS;
     if (!on_submit_side())
-        eth_hpp_log_set_sink(log_to_slurm);
+        eth_hpp_log_set_sink(log_to_user);
     eth_hpp_plugin_open(&plugin, argc, argv);
     return eth_hpp_plugin_register(spank, take_option);
 }

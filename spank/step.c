@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "config.h"
 
 enum { NAME_BYTES = 256, PATH_BYTES = 256 };
@@ -85,6 +86,17 @@ static int announce_task_exit(spank_t spank)
     return spank_setenv(spank, "ETH_HPP_SIGNALS_REPORTED", "1", 1) == ESPANK_SUCCESS ? 0 : -1;
 }
 
+/* Every task fails, one speaks: of all, where the reason is the same on all nodes, else of each
+ * node. */
+static bool is_speaker(const struct eth_hpp_plugin *plugin, spank_t spank)
+{
+    uint32_t rank = 0;
+    int task = 0;
+    if (plugin->error_is_users)
+        return spank_get_item(spank, S_TASK_GLOBAL_ID, &rank) != ESPANK_SUCCESS || rank == 0;
+    return spank_get_item(spank, S_TASK_ID, &task) != ESPANK_SUCCESS || task == 0;
+}
+
 int eth_hpp_step_task_init(struct eth_hpp_plugin *plugin, spank_t spank)
 {
     if (!is_ours(plugin, spank))
@@ -98,10 +110,8 @@ int eth_hpp_step_task_init(struct eth_hpp_plugin *plugin, spank_t spank)
                           "Slurm refused to change the task's command or environment");
     if (plugin->error.status == ETH_HPP_OK)
         return 0;
-    int task = 0;
-    /* Every task fails, one speaks. */
-    if (spank_get_item(spank, S_TASK_ID, &task) != ESPANK_SUCCESS || task == 0)
-        slurm_spank_log("eth-hpp: %s", plugin->error.text);
+    if (is_speaker(plugin, spank))
+        eth_hpp_log_error("%s", plugin->error.text);
     return -1;
 }
 
@@ -136,9 +146,8 @@ void eth_hpp_step_task_exit(struct eth_hpp_plugin *plugin, spank_t spank)
     node[sizeof(node) - 1] = '\0';
     node[strcspn(node, ".")] = '\0';
     plugin->death_told = true;
-    slurm_spank_log("eth-hpp: rank %u on %s: ended by signal %d (%s)%s", rank, node,
-                    WTERMSIG(status), strsignal(WTERMSIG(status)),
-                    WCOREDUMP(status) ? ", core dumped" : "");
+    eth_hpp_log_error("rank %u on %s: ended by signal %d (%s)%s", rank, node, WTERMSIG(status),
+                      strsignal(WTERMSIG(status)), WCOREDUMP(status) ? ", core dumped" : "");
     let_line_out();
     eth_hpp_step_end(spank);
 }

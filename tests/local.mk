@@ -5,6 +5,7 @@ EXTRA_DIST += \
 	tests/packages \
 	tests/packaging/packages \
 	tests/packaging/packages.bats \
+	tests/cluster/attacks.bats \
 	tests/cluster/checkpoint.bats \
 	tests/cluster/cluster.bats \
 	tests/cluster/exchange.bats \
@@ -23,6 +24,7 @@ EXTRA_DIST += \
 	tests/cluster/pmix_exchange.c \
 	tests/cluster/setup_suite.bash \
 	tests/cluster/slow_fsync.c \
+	tests/cluster/spy.c \
 	tests/emulation/launcher \
 	tests/recorded/gpt2-reference/config.json \
 	tests/recorded/gpt2-reference/logits.safetensors \

@@ -93,15 +93,38 @@ static void a_step_that_did_not_ask_is_untouched(void **state)
 }
 
 /* srun checks too, but slurmstepd cannot know that it was an honest srun. */
-static void a_bad_value_that_reaches_the_node_fails_the_task(void **state)
+static void a_bad_value_that_reaches_the_node_fails_the_task_and_forges_no_line(void **state)
 {
     (void)state;
     open_plugin(0, NULL);
     spank_double_give("eth-hpp", "gpt2");
     assert_int_equal(spank_double_give("eth-hpp-global-batch", "-1\nforged"), 0);
     assert_int_equal(slurm_spank_task_init(NULL, 0, NULL), -1);
-    assert_non_null(strstr(spank_double.log, "eth-hpp: --eth-hpp-global-batch: must be a whole"));
+    assert_string_equal(spank_double.log, ""); /* rank 0 says it for all */
+    spank_double.rank = 0;
+    assert_int_equal(slurm_spank_task_init(NULL, 0, NULL), -1);
+    assert_ptr_equal(strstr(spank_double.log, "eth-hpp: --eth-hpp-global-batch: must be a whole"),
+                     spank_double.log);
+    assert_ptr_equal(strchr(spank_double.log, '\n'),
+                     spank_double.log + strlen(spank_double.log) - 1);
     assert_ptr_equal(spank_double.argv[0], program);
+}
+
+static void an_option_of_100_megabytes_is_refused_in_a_short_line(void **state)
+{
+    (void)state;
+    const size_t size = 100000000;
+    char *huge = malloc(size + 1);
+    assert_non_null(huge);
+    memset(huge, '7', size);
+    huge[size] = '\0';
+    open_plugin(0, NULL);
+    spank_double_give("eth-hpp", "gpt2");
+    assert_int_equal(spank_double_give("eth-hpp-global-batch", huge), 0);
+    free(huge);
+    spank_double.rank = 0;
+    assert_int_equal(slurm_spank_task_init(NULL, 0, NULL), -1);
+    assert_in_range(strlen(spank_double.log), 20, 1000);
 }
 
 static void only_a_signal_that_is_news_is_reported(void **state)
@@ -213,7 +236,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_task_runs_through_the_launcher, fresh_step, end_step),
         cmocka_unit_test_setup_teardown(other_steps_are_untouched, fresh_step, end_step),
         cmocka_unit_test_setup_teardown(a_step_that_did_not_ask_is_untouched, fresh_step, end_step),
-        cmocka_unit_test_setup_teardown(a_bad_value_that_reaches_the_node_fails_the_task,
+        cmocka_unit_test_setup_teardown(
+            a_bad_value_that_reaches_the_node_fails_the_task_and_forges_no_line, fresh_step,
+            end_step),
+        cmocka_unit_test_setup_teardown(an_option_of_100_megabytes_is_refused_in_a_short_line,
                                         fresh_step, end_step),
         cmocka_unit_test_setup_teardown(only_a_signal_that_is_news_is_reported, fresh_step,
                                         end_step),
