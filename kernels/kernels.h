@@ -73,7 +73,8 @@ struct eth_hpp_adamw {
     int64_t step;          /* 1 at the first update */
 };
 
-/* Where work of the host's own is issued: hand-overs and sums have streams for their copies. */
+/* Where work of the host's own is issued: hand-overs and sums have streams for their copies. Where
+ * an operation takes a stream, it is one of these or one that stream_create has made. */
 enum eth_hpp_stream {
     ETH_HPP_STREAM_COMPUTE,
     ETH_HPP_STREAM_SEND, /* from the device, to other ranks */
@@ -114,20 +115,23 @@ struct eth_hpp_kernels_ops {
     enum eth_hpp_status (*allocate_host)(void *state, size_t bytes, void **memory,
                                          struct eth_hpp_error *err);
     void (*release_host)(void *state, void *memory);
+    /* A stream more, for a library that puts work of its own there: it goes with the kernels. Such
+     * a library knows a stream by what stream_native returns (a cudaStream_t). Both NULL on CPUs.
+     * Errors: MEMORY. */
+    enum eth_hpp_status (*stream_create)(void *state, int *stream, struct eth_hpp_error *err);
+    void *(*stream_native)(void *state, int stream);
     /* Copies between the device and such host memory, which is in use until an event behind them is
      * done. */
-    void (*stream_to_device)(void *state, enum eth_hpp_stream stream, void *to, const void *host,
-                             size_t bytes);
-    void (*stream_to_host)(void *state, enum eth_hpp_stream stream, void *host, const void *from,
-                           size_t bytes);
+    void (*stream_to_device)(void *state, int stream, void *to, const void *host, size_t bytes);
+    void (*stream_to_host)(void *state, int stream, void *host, const void *from, size_t bytes);
     enum eth_hpp_status (*event_create)(void *state, struct eth_hpp_event **event,
                                         struct eth_hpp_error *err);
     void (*event_destroy)(void *state, struct eth_hpp_event *event); /* NULL is fine */
     /* Puts the event behind all that has been issued on the stream so far; where it stood before is
      * forgotten. */
-    void (*event_record)(void *state, struct eth_hpp_event *event, enum eth_hpp_stream stream);
+    void (*event_record)(void *state, struct eth_hpp_event *event, int stream);
     /* What is issued on the stream from here on waits for the event where it stands now. */
-    void (*stream_wait)(void *state, enum eth_hpp_stream stream, struct eth_hpp_event *event);
+    void (*stream_wait)(void *state, int stream, struct eth_hpp_event *event);
     /* Does not wait. *done: the device has come to it, or it was never recorded. Errors: IO (the
      * device has failed). */
     enum eth_hpp_status (*event_test)(void *state, struct eth_hpp_event *event, bool *done,
@@ -260,7 +264,9 @@ struct eth_hpp_kernels {
     const struct eth_hpp_kernels_ops *ops;
     void *state;
     size_t value_bytes, sum_bytes;
-    bool host_memory; /* its memory is the host's, which a program and a transport reach */
+    bool host_memory;  /* its memory is the host's, which a program and a transport reach */
+    const char *model; /* the GPU's name, which tells GPUs of unlike kinds apart; NULL on CPUs */
+    const char *nccl;  /* the file of the library that moves its memory between ranks; NULL: none */
     void (*destroy)(struct eth_hpp_kernels *kernels);
 };
 

@@ -27,8 +27,7 @@ static void release_host(void *state, void *memory)
     free(memory);
 }
 
-static void stream_copy(void *state, enum eth_hpp_stream stream, void *to, const void *from,
-                        size_t bytes)
+static void stream_copy(void *state, int stream, void *to, const void *from, size_t bytes)
 {
     (void)state;
     (void)stream;
@@ -52,14 +51,14 @@ static void event_destroy(void *state, struct eth_hpp_event *event)
     free(event);
 }
 
-static void event_record(void *state, struct eth_hpp_event *event, enum eth_hpp_stream stream)
+static void event_record(void *state, struct eth_hpp_event *event, int stream)
 {
     (void)state;
     (void)stream;
     event->time = eth_hpp_clock_now();
 }
 
-static void stream_wait(void *state, enum eth_hpp_stream stream, struct eth_hpp_event *event)
+static void stream_wait(void *state, int stream, struct eth_hpp_event *event)
 {
     (void)state;
     (void)stream;

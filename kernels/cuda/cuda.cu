@@ -132,6 +132,7 @@ static enum eth_hpp_status open(const char *uuid, enum eth_hpp_dtype values, cud
     if (status != ETH_HPP_OK)
         return status;
     state->processors = properties.multiProcessorCount;
+    memcpy(state->model, properties.name, sizeof(state->model));
     state->values = values;
     state->value_bytes = (size_t)eth_hpp_dtype_bytes(values);
     cudaError_t error = streams_open(state);
@@ -164,11 +165,14 @@ enum eth_hpp_status eth_hpp_cuda_create(const char *uuid, enum eth_hpp_dtype val
     }
 #ifdef ETH_HPP_EMULATED_CUDA
     made->name = "cuda, emulated";
+    made->nccl = eth_hpp_emulated_nccl();
 #else
     made->name = "cuda";
+    made->nccl = "libnccl.so.2";
 #endif
     made->ops = eth_hpp::table();
     made->state = state;
+    made->model = state->model;
     made->value_bytes = state->value_bytes;
     made->sum_bytes = sizeof(float);
     made->destroy = eth_hpp::destroy;

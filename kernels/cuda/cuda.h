@@ -31,8 +31,10 @@ struct piece {
 struct cuda {
     enum eth_hpp_dtype values;
     size_t value_bytes;
-    int processors; /* multiprocessors */
-    cudaStream_t streams[ETH_HPP_STREAMS];
+    int processors;        /* multiprocessors */
+    cudaStream_t *streams; /* first those of enum eth_hpp_stream */
+    int stream_count;
+    char model[256];
     piece reserved;
     struct products *products;    /* linear.cu's */
     double *parts;                /* PARTS partial sums on the device */

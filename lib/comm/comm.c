@@ -62,6 +62,11 @@ void eth_hpp_comm_close(struct eth_hpp_comm *comm)
     free(comm);
 }
 
+const char *eth_hpp_comm_name(const struct eth_hpp_comm *comm)
+{
+    return comm->ops->name;
+}
+
 bool eth_hpp_comm_fail(struct eth_hpp_comm *comm, const struct eth_hpp_error *error, int exit_code)
 {
     return comm->ops->fail(comm->state, error, exit_code);
@@ -146,6 +151,11 @@ enum eth_hpp_status eth_hpp_comm_join(struct eth_hpp_comm *comm, struct eth_hpp_
     struct eth_hpp_request *waited = *request;
     *request = NULL;
     return comm->ops->wait(waited, timeout_s, err);
+}
+
+enum eth_hpp_status eth_hpp_comm_check(struct eth_hpp_comm *comm, struct eth_hpp_error *err)
+{
+    return comm->ops->check != NULL ? comm->ops->check(comm->state, err) : ETH_HPP_OK;
 }
 
 void eth_hpp_comm_progress(struct eth_hpp_comm *comm)

@@ -1,7 +1,8 @@
 /*
  * The transport between ranks. Components: ucx (CPUs: shared memory inside a node, TCP or RDMA
- * between nodes), self (one rank), nccl (in the CUDA module). Everything is non-blocking and makes
- * progress beside compute without being called, unless eth_hpp_comm_progress is said to be needed.
+ * between nodes), self (one rank), nccl (GPUs), staged (GPUs without it). Everything is
+ * non-blocking and makes progress beside compute without being called, unless eth_hpp_comm_progress
+ * is said to be needed.
  *
  * Order. What is started here comes after all that has been issued on the device's compute stream
  * (kernels.h) by then: a send and a sum find their data made, a receive its memory free. It never
@@ -32,7 +33,7 @@ enum eth_hpp_sum_half {
 };
 
 struct eth_hpp_comm_ops {
-    const char *name; /* "ucx", "self", "staged", "nccl" */
+    const char *name;
     enum eth_hpp_status (*send)(void *state, const void *data, size_t size, int peer, uint32_t tag,
                                 struct eth_hpp_request **request, struct eth_hpp_error *err);
     enum eth_hpp_status (*recv)(void *state, void *data, size_t size, int peer, uint32_t tag,
@@ -57,6 +58,7 @@ struct eth_hpp_comm_ops {
     void (*progress)(void *state);                          /* NULL: it needs none */
     enum eth_hpp_status (*wait)(struct eth_hpp_request *request, double timeout_s,
                                 struct eth_hpp_error *err);
+    enum eth_hpp_status (*check)(void *state, struct eth_hpp_error *err); /* NULL: all is well */
     bool (*fail)(void *state, const struct eth_hpp_error *error, int exit_code);
     void (*close)(void *state);
 };
@@ -74,17 +76,44 @@ enum eth_hpp_status eth_hpp_comm_open(struct eth_hpp_bootstrap *bootstrap, doubl
  * fine. */
 void eth_hpp_comm_close(struct eth_hpp_comm *comm);
 
+/* Which component it is: "ucx", "self", "staged", "nccl". */
+const char *eth_hpp_comm_name(const struct eth_hpp_comm *comm);
+
 /* Puts a component's state behind the interface; the state belongs to the comm on success. */
 enum eth_hpp_status eth_hpp_comm_create(const struct eth_hpp_comm_ops *ops, void *state,
                                         struct eth_hpp_comm **comm, struct eth_hpp_error *err);
 
-/* Puts a transport of host memory under a device whose memory the host does not reach: what is sent
- * or summed is copied to page-locked host memory first, what comes is copied to the device, on the
- * kernels' streams for that. Needs eth_hpp_comm_progress. On success the transport belongs to
- * *staged, which is used in its place and closed before the kernels are. Errors: MEMORY. */
+/* Which ranks transfer and sum, as far as a transport has to know it before they do. Ranks of a
+ * list ascend. */
+struct eth_hpp_comm_route {
+    int from, to;
+};
+struct eth_hpp_comm_members {
+    const int *ranks;
+    int count;
+};
+struct eth_hpp_comm_layout {
+    struct eth_hpp_comm_members all;         /* that take part in anything */
+    const struct eth_hpp_comm_route *routes; /* of this rank, by `from` and then by `to` */
+    int route_count;
+    const struct eth_hpp_comm_members *groups; /* all that sum, the same list on all ranks */
+    int group_count;
+};
+
+/* Puts what reaches a device's memory on top of a transport of host memory, which goes on to carry
+ * small values and to notice failures: NCCL, or, where no rank has it ($ETH_HPP_NCCL_LIBRARY in
+ * place of the device's own file, `none` for none), copies through page-locked host memory.
+ * Collective of the layout's ranks. Needs eth_hpp_comm_progress. On success the transport belongs
+ * to *device, which is used in its place and closed before the kernels are; after an error ranks
+ * may be left waiting for this one, and the job is to be ended. Errors: UNSUPPORTED, INPUT (ranks
+ * that have unlike NCCLs or settings), IO, PEER, TIMEOUT, MEMORY. */
 struct eth_hpp_kernels;
-enum eth_hpp_status eth_hpp_comm_stage(struct eth_hpp_comm *comm, struct eth_hpp_kernels *kernels,
-                                       struct eth_hpp_comm **staged, struct eth_hpp_error *err);
+enum eth_hpp_status eth_hpp_comm_reach_device(struct eth_hpp_comm *comm,
+                                              struct eth_hpp_kernels *kernels,
+                                              const struct eth_hpp_bootstrap_place *place,
+                                              const struct eth_hpp_comm_layout *layout,
+                                              double timeout_s, struct eth_hpp_comm **device,
+                                              struct eth_hpp_error *err);
 
 /* This rank cannot go on: tells all others, whose waits then return PEER and whose processes end
  * with exit_code within seconds even if they never wait again. Of all the errors that one failure
@@ -153,6 +182,10 @@ enum eth_hpp_status eth_hpp_comm_join(struct eth_hpp_comm *comm, struct eth_hpp_
 /* To be called now and then while the program waits for the device by itself: what other ranks wait
  * for may have become ready. Every test, join and wait does it, too. */
 void eth_hpp_comm_progress(struct eth_hpp_comm *comm);
+
+/* Whether the job goes on, without waiting. Errors: PEER, and those of the device: every wait would
+ * return them. */
+enum eth_hpp_status eth_hpp_comm_check(struct eth_hpp_comm *comm, struct eth_hpp_error *err);
 
 /* Done without waiting? */
 bool eth_hpp_comm_test(struct eth_hpp_comm *comm, struct eth_hpp_request *request);

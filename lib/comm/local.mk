@@ -2,6 +2,12 @@ noinst_LTLIBRARIES += libcomm.la
 libcomm_la_SOURCES = \
 	lib/comm/comm.c lib/comm/comm.h \
 	lib/comm/component.h \
+	lib/comm/device.c \
+	lib/comm/nccl/nccl.c lib/comm/nccl/nccl.h \
+	lib/comm/nccl/nccl_api.h \
+	lib/comm/nccl/nccl_communicator.c \
+	lib/comm/nccl/nccl_exchange.c \
+	lib/comm/nccl/nccl_request.c \
 	lib/comm/self.c \
 	lib/comm/staged.c
 libcomm_la_CFLAGS = $(AM_CFLAGS) $(UCX_CFLAGS)

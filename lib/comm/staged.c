@@ -404,6 +404,11 @@ static enum eth_hpp_status staged_group_reduce(void *group, double *values, int 
     return ETH_HPP_OK;
 }
 
+static enum eth_hpp_status staged_check(void *state, struct eth_hpp_error *err)
+{
+    return eth_hpp_comm_check(((struct staged *)state)->comm, err);
+}
+
 static bool staged_fail(void *state, const struct eth_hpp_error *error, int exit_code)
 {
     return eth_hpp_comm_fail(((struct staged *)state)->comm, error, exit_code);
@@ -439,6 +444,7 @@ static const struct eth_hpp_comm_ops staged_ops = {
     .join = staged_join,
     .progress = staged_progress,
     .wait = staged_wait,
+    .check = staged_check,
     .fail = staged_fail,
     .close = staged_close,
 };

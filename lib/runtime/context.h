@@ -143,6 +143,11 @@ enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
                                          struct eth_hpp_context **context,
                                          struct eth_hpp_error *err);
 
+/* Puts the transport of the device's memory in the place of the host's, where it is not the host's
+ * (transport.c). After an error the job is to be ended. */
+enum eth_hpp_status eth_hpp_transport_reach_device(struct eth_hpp_context *context,
+                                                   struct eth_hpp_error *err);
+
 /* Place and assignment of this rank, by plan and job (init.c). */
 void eth_hpp_context_fill_assignment(struct eth_hpp_context *context);
 

@@ -50,6 +50,9 @@ enum eth_hpp_status eth_hpp_device_await(struct eth_hpp_context *context,
         if (status != ETH_HPP_OK || done)
             return status;
         eth_hpp_comm_progress(context->comm);
+        status = eth_hpp_comm_check(context->comm, err); /* else what it waits for may never come */
+        if (status != ETH_HPP_OK)
+            return status;
         const double now = eth_hpp_clock_now();
         if (now - start > SPIN_S)
             nanosleep(&rest, NULL);

@@ -206,15 +206,6 @@ static enum eth_hpp_status agree(struct eth_hpp_context *context, enum eth_hpp_s
     return own != ETH_HPP_OK ? own : check_devices(context, most[1], most[2], err);
 }
 
-/* One rank alone hands nothing over. */
-static enum eth_hpp_status reach_device_memory(struct eth_hpp_context *context,
-                                               struct eth_hpp_error *err)
-{
-    if (context->kernels->host_memory || context->job.size == 1)
-        return ETH_HPP_OK;
-    return eth_hpp_comm_stage(context->comm, context->kernels, &context->comm, err);
-}
-
 enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
                                          const struct eth_hpp_init_options *options,
                                          struct eth_hpp_context **context,
@@ -244,8 +235,8 @@ enum eth_hpp_status eth_hpp_context_open(struct eth_hpp_bootstrap *bootstrap,
     c->loss_scale = eth_hpp_loss_scale_first(c->plan.dtype);
     if (status == ETH_HPP_OK)
         status = agree(c, own, err);
-    if (status == ETH_HPP_OK)
-        status = reach_device_memory(c, err);
+    if (status == ETH_HPP_OK && eth_hpp_transport_reach_device(c, &failure) != ETH_HPP_OK)
+        eth_hpp_fail(c, &failure); /* the others may wait for this rank */
     if (status == ETH_HPP_OK && !c->assignment.idle)
         status = open_group(c, true, (uint32_t)c->plan.block_count, &c->active, err);
     if (status != ETH_HPP_OK) {

@@ -24,4 +24,5 @@ libruntime_la_SOURCES = \
 	lib/runtime/safetensors.c lib/runtime/safetensors.h lib/runtime/safetensors_write.c \
 	lib/runtime/sync.c \
 	lib/runtime/tensor_set.c lib/runtime/tensor_set.h \
+	lib/runtime/transport.c \
 	lib/runtime/weights.c

@@ -6,11 +6,13 @@ load helpers
 load losses
 
 STEPS=3
+NCCL_SETTING=""
 
 setup_file() {
 	[ -e "$EMULATED_MODULE" ] || return 0
 	cp "$EMULATED_MODULE" "$TEST_WORK/emulated_cuda.so" # where all nodes see it
 	cp /usr/share/common-licenses/GPL-3 "$TEST_WORK/text"
+	mkdir "$TEST_WORK/nccl" # nodes have a /dev/shm each
 	train reference -N1 -n1 --gpus=1 cpu
 }
 
@@ -29,6 +31,7 @@ train() { # NAME SRUN-ARGUMENTS... DEVICE
 	on_cluster srun --quiet --mpi=pmix "${@:2:$#-2}" --eth-hpp=gpt2-tiny6 --eth-hpp-global-batch=16 \
 		--eth-hpp-calibrate=no sh -c "unset ETH_HPP_EMULATION
 			export ETH_HPP_CUDA_MODULE=$TEST_WORK/emulated_cuda.so ETH_HPP_DEVICE=$device
+			export ETH_HPP_EMULATED_NCCL_FOLDER=$TEST_WORK/nccl $NCCL_SETTING
 			exec $ETH_HPP_PREFIX/bin/eth-hpp train --data=text --steps=$STEPS --seed=7 --metrics=$name.jsonl"
 }
 
@@ -41,9 +44,26 @@ ends_saying() { # CODE TEXT TRAIN-ARGUMENTS...
 	[ "$(grep -c "$text" <<<"$output")" -eq 1 ]
 }
 
-@test "emulated GPUs of two nodes train as a CPU does" {
-	train gpus -N2 --ntasks-per-node=2 --gpus-per-node=2 cuda
+@test "emulated GPUs of two nodes train as a CPU does, by NCCL" {
+	run train gpus -N2 --ntasks-per-node=2 --gpus-per-node=2 cuda
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c "GPUs exchange data by NCCL [0-9.]*, emulated" <<<"$output")" -eq 1 ]
 	same_losses_as_reference gpus
+}
+
+@test "without NCCL they do so through the host" {
+	NCCL_SETTING=ETH_HPP_NCCL_LIBRARY=none
+	run train hosts -N2 --ntasks-per-node=2 --gpus-per-node=2 cuda
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c "GPUs exchange data through the host: ETH_HPP_NCCL_LIBRARY is none" <<<"$output")" -eq 1 ]
+	same_losses_as_reference hosts
+}
+
+@test "a rank that has another NCCL setting ends all ranks and is named" {
+	ends_saying 2 "rank 2 on node[0-9]* has NCCL_ALGO=Tree .*, rank 0 on node[0-9]* has no NCCL_ALGO" unlike \
+		-N2 --ntasks-per-node=2 --gpus-per-node=2 'cuda; [ $RANK != 2 ] || export NCCL_ALGO=Tree'
 }
 
 @test "GPUs beside CPUs are refused with the reason" {

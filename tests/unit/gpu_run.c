@@ -101,6 +101,10 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
     struct eth_hpp_error err = {0};
     setenv("ETH_HPP_DEVICE", run->device[rank], 1);
     must(NULL, eth_hpp_context_open(bootstrap, &options, &context, &err), &err);
+    const char *transport = eth_hpp_comm_name(context->comm);
+    RANK_CHECK(run->transport == NULL || context->job.size == 1 ||
+                   strcmp(transport, run->transport) == 0,
+               "%s", transport);
     must(context, eth_hpp_transformer_create(context, &transformer_options, &transformer, &err),
          &err);
     if (run->folder != NULL)
@@ -128,6 +132,7 @@ struct gpu_run gpu_run_make(const struct eth_hpp_model *model, enum eth_hpp_dtyp
                           .dtype = dtype,
                           .optimizer = "replicated",
                           .steps = 4,
+                          .transport = strcmp(device, "cuda") == 0 ? "nccl" : NULL,
                           .check_replicas = 2,
                           .metrics =
                               mmap(NULL, sizeof(*run.metrics) * RANKS_MAX, PROT_READ | PROT_WRITE,

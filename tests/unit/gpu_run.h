@@ -18,6 +18,7 @@ struct gpu_run {
     enum eth_hpp_dtype dtype;
     const char *optimizer;         /* replicated or sharded */
     const char *device[RANKS_MAX]; /* by rank */
+    const char *transport;         /* that several ranks are to use; NULL: any */
     int steps;
     const char *folder; /* of checkpoints: one is taken up where there is any, and one left at the
                            end; NULL: none */

@@ -111,6 +111,24 @@ static void a_llama_trains_on_gpus_as_on_the_cpu(void **state)
     check_plan(&gpu_llama, &right, "unlike pipelines, sharded", "sharded", 3, UNLIKE);
 }
 
+static void gpus_without_nccl_train_by_copies_through_the_host(void **state)
+{
+    struct gpu_run run = gpu_run_make(&gpu_gpt, ETH_HPP_FP32, "cuda");
+    (void)state;
+    skip_in_valgrind("kernels switch stacks");
+    const struct reference right = train_alone(&gpu_gpt, ETH_HPP_FP32, "cpu");
+    setenv("ETH_HPP_NCCL_LIBRARY", "none", 1);
+    run.transport = "staged";
+    run.steps = STEPS;
+    gpu_run_well(&run, 3, UNLIKE, "unlike pipelines");
+    check_losses(&run, 3, &right, FP32_BOUND, "unlike pipelines");
+    run.optimizer = "sharded";
+    gpu_run_well(&run, 3, SHARING, "workers that share, sharded");
+    check_losses(&run, 3, &right, FP32_BOUND, "workers that share, sharded");
+    unsetenv("ETH_HPP_NCCL_LIBRARY");
+    gpu_run_free(&run);
+}
+
 /* ---- in values of 2 bytes ---- */
 
 /* Against fp32 on the CPU: within `bound_of_dtype`; between plans as in fp32, since values are the
@@ -212,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpus_train_as_the_cpu_does_under_any_plan),
         cmocka_unit_test(a_llama_trains_on_gpus_as_on_the_cpu),
+        cmocka_unit_test(gpus_without_nccl_train_by_copies_through_the_host),
         cmocka_unit_test(bf16_trains_as_fp32_does_under_any_plan),
         cmocka_unit_test(fp16_trains_as_fp32_does_under_any_plan),
         cmocka_unit_test(gpus_beside_cpus_are_refused),

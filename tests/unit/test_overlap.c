@@ -98,7 +98,7 @@ static struct {
     bool hangs;
 } hanging;
 
-static void record_and_hang(void *state, struct eth_hpp_event *event, enum eth_hpp_stream stream)
+static void record_and_hang(void *state, struct eth_hpp_event *event, int stream)
 {
     hanging.healthy->event_record(state, event, stream);
     hanging.hangs = hanging.hangs || event == hanging.never;

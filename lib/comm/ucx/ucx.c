@@ -80,6 +80,7 @@ static const struct eth_hpp_comm_ops ucx_ops = {
     .group_free = eth_hpp_ucx_group_free,
     .test = eth_hpp_ucx_test,
     .wait = eth_hpp_ucx_wait,
+    .check = eth_hpp_ucx_check,
     .fail = eth_hpp_ucx_failure_fail,
     .close = ucx_close,
 };

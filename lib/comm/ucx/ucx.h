@@ -111,6 +111,7 @@ void eth_hpp_ucx_submit(struct eth_hpp_ucx *ucx, struct eth_hpp_request *request
 bool eth_hpp_ucx_test(struct eth_hpp_request *request);
 enum eth_hpp_status eth_hpp_ucx_wait(struct eth_hpp_request *request, double timeout_s,
                                      struct eth_hpp_error *err);
+enum eth_hpp_status eth_hpp_ucx_check(void *state, struct eth_hpp_error *err);
 enum eth_hpp_status eth_hpp_ucx_transfer_send(void *state, const void *data, size_t size, int peer,
                                               uint32_t tag, struct eth_hpp_request **request,
                                               struct eth_hpp_error *err);

@@ -138,6 +138,17 @@ enum eth_hpp_status eth_hpp_ucx_wait(struct eth_hpp_request *request, double tim
     return status; /* what failed is freed by the close, when UCX has let go of it */
 }
 
+enum eth_hpp_status eth_hpp_ucx_check(void *state, struct eth_hpp_error *err)
+{
+    struct eth_hpp_ucx *ucx = state;
+    enum eth_hpp_status status = ETH_HPP_OK;
+    pthread_mutex_lock(&ucx->mutex);
+    if (ucx->failure.state == ETH_HPP_UCX_ENDED)
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_PEER, "%s", ucx->failure.notice.text);
+    pthread_mutex_unlock(&ucx->mutex);
+    return status;
+}
+
 /* ---- transfers ---- */
 
 struct transfer {

@@ -4,6 +4,7 @@ emulated_headers = \
 	tests/emulation/cuda/include/cuda_bf16.h \
 	tests/emulation/cuda/include/cuda_fp16.h \
 	tests/emulation/cuda/include/cuda_runtime.h \
+	tests/emulation/nccl/nccl.h \
 	tests/emulation/cuda/simt.h
 EXTRA_DIST += $(emulated_headers)
 
@@ -14,6 +15,8 @@ emulated_cxxflags = -std=c++17 $(WARN_CXXFLAGS) -Wno-unknown-pragmas -ffp-contra
 check_LTLIBRARIES += libcuda_emulated.la
 libcuda_emulated_la_SOURCES = $(cuda_kernels) \
 	tests/emulation/cuda/cublaslt.cc \
+	tests/emulation/nccl/nccl.cc \
+	tests/emulation/nccl/operations.cc \
 	tests/emulation/cuda/runtime.cc \
 	tests/emulation/cuda/simt.cc
 libcuda_emulated_la_CPPFLAGS = $(emulated_cppflags)

@@ -14,8 +14,8 @@
 #include "tests/emulation/cuda/simt.h"
 
 struct eth_hpp_emulated_stream {
-    std::deque<std::function<void()>> work;
-    uint64_t issued = 0, done = 0; /* pieces of work */
+    std::deque<std::function<bool()>> work; /* a piece is done when it returns true */
+    uint64_t issued = 0, done = 0;          /* pieces of work */
 };
 
 using time_point = std::chrono::steady_clock::time_point;
@@ -30,7 +30,9 @@ namespace {
 
 /* Every allocation; the device's memory can be touched while a stream's work runs only. */
 std::map<char *, size_t> allocations, host_allocations;
+std::vector<cudaStream_t> streams;
 int working;
+bool reachable; /* device memory, by a piece of work that runs */
 
 size_t environment(const char *name, size_t otherwise)
 {
@@ -100,26 +102,49 @@ bool is_page_locked(const void *memory, size_t size)
     return lies_in(host_allocations, memory, size);
 }
 
-/* Works off the stream until `until` pieces are done. A piece may itself wait for another stream.
- */
-void work_off(cudaStream_t stream, uint64_t until)
+/* Works on the stream until `until` pieces are done, or one has to wait for another process: then
+ * false. A piece may itself wait for another stream. */
+bool work_on(cudaStream_t stream, uint64_t until)
 {
     if (stream == nullptr)
         refuse("work on the default stream, which waits for all others");
     if (stream->done >= until)
-        return;
-    if (working++ == 0)
-        protect_all(PROT_READ | PROT_WRITE);
+        return true;
+    working++;
     while (stream->done < until) {
         if (stream->work.empty())
             refuse("streams wait for each other in a circle");
-        const std::function<void()> piece = std::move(stream->work.front());
+        std::function<bool()> piece = std::move(stream->work.front());
         stream->work.pop_front();
-        piece();
+        if (!piece()) {
+            stream->work.push_front(std::move(piece));
+            break;
+        }
         stream->done++;
     }
-    if (--working == 0)
+    if (--working == 0 && reachable) {
         protect_all(PROT_NONE);
+        reachable = false;
+    }
+    return stream->done >= until;
+}
+
+/* Waits for them; meanwhile all streams go on. */
+void work_off(cudaStream_t stream, uint64_t until)
+{
+    while (!work_on(stream, until)) {
+        for (cudaStream_t other : streams)
+            work_on(other, other->issued);
+        usleep(100);
+    }
+}
+
+/* Some pieces of a stream's first `until`. */
+void work_meanwhile(cudaStream_t stream, uint64_t until)
+{
+    for (size_t pieces = pieces_meanwhile(); pieces > 0 && stream->done < until; pieces--)
+        if (!work_on(stream, stream->done + 1))
+            return;
 }
 
 } // namespace
@@ -161,7 +186,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
     if (device != 0)
         return cudaErrorInvalidValue;
     *properties = cudaDeviceProp();
-    snprintf(properties->name, sizeof(properties->name), "emulated GPU");
+    const char *model = getenv("ETH_HPP_EMULATED_MODEL");
+    snprintf(properties->name, sizeof(properties->name), "%s",
+             model != nullptr ? model : "emulated GPU");
     for (int i = 0; i < 16; i++) /* GPU-000102... */
         properties->uuid.bytes[i] = (char)i;
     properties->major = 8;
@@ -184,7 +211,7 @@ cudaError_t cudaMalloc(void **memory, size_t size)
     if (made == MAP_FAILED)
         return cudaErrorMemoryAllocation;
     memset(made, 0xff, std::min(size, FILLED_BYTES));
-    if (working == 0)
+    if (!reachable)
         mprotect(made, in_pages(size), PROT_NONE);
     allocations[(char *)made] = size;
     *memory = made;
@@ -228,7 +255,41 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
     return cudaSuccess;
 }
 
+bool eth_hpp_emulated_reaches(const void *memory, size_t size)
+{
+    return is_device(memory, size) || is_page_locked(memory, size);
+}
+
+bool eth_hpp_emulated_is_stream(cudaStream_t stream)
+{
+    return std::find(streams.begin(), streams.end(), stream) != streams.end();
+}
+
+void eth_hpp_emulated_reach(void)
+{
+    if (working == 0)
+        refuse("device memory is reached outside of a stream's work");
+    if (!reachable)
+        protect_all(PROT_READ | PROT_WRITE);
+    reachable = true;
+}
+
+void eth_hpp_emulated_work_on(void)
+{
+    for (cudaStream_t stream : streams)
+        work_meanwhile(stream, stream->issued);
+}
+
 cudaError_t eth_hpp_emulated_enqueue(cudaStream_t stream, std::function<void()> work)
+{
+    return eth_hpp_emulated_enqueue_until(stream, [work = std::move(work)] {
+        eth_hpp_emulated_reach();
+        work();
+        return true;
+    });
+}
+
+cudaError_t eth_hpp_emulated_enqueue_until(cudaStream_t stream, std::function<bool()> work)
 {
     if (stream == nullptr)
         refuse("work on the default stream, which waits for all others");
@@ -274,12 +335,14 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
     if (flags != cudaStreamNonBlocking)
         return cudaErrorInvalidValue;
     *stream = new eth_hpp_emulated_stream();
+    streams.push_back(*stream);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     work_off(stream, stream->issued);
+    streams.erase(std::find(streams.begin(), streams.end(), stream));
     delete stream;
     return cudaSuccess;
 }
@@ -296,7 +359,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     const uint64_t after = event->after;
     if (other == nullptr || other == stream)
         return cudaSuccess;
-    return eth_hpp_emulated_enqueue(stream, [=] { work_off(other, after); });
+    return eth_hpp_emulated_enqueue_until(stream, [=] { return work_on(other, after); });
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
@@ -337,8 +400,8 @@ static bool is_done(cudaEvent_t event)
 /* A device works on by itself. */
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    for (size_t pieces = pieces_meanwhile(); pieces > 0 && !is_done(event); pieces--)
-        work_off(event->stream, event->stream->done + 1);
+    if (!is_done(event))
+        eth_hpp_emulated_work_on();
     return is_done(event) ? cudaSuccess : cudaErrorNotReady;
 }
 

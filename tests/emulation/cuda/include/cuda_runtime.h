@@ -198,6 +198,18 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEven
 
 /* Puts work at a stream's end. The doubles of the libraries use it, too. */
 cudaError_t eth_hpp_emulated_enqueue(cudaStream_t stream, std::function<void()> work);
+/* The same of work that may have to wait for another process: it is called until it is true, and
+ * says when it reaches device memory. */
+cudaError_t eth_hpp_emulated_enqueue_until(cudaStream_t stream, std::function<bool()> work);
+void eth_hpp_emulated_reach(void);
+/* The device works on by itself for a while, on all streams. */
+void eth_hpp_emulated_work_on(void);
+/* Does the device reach these bytes, its own or page-locked ones? Is this a stream? */
+bool eth_hpp_emulated_reaches(const void *memory, size_t size);
+bool eth_hpp_emulated_is_stream(cudaStream_t stream);
+
+/* The file of this module, which is the double of NCCL as well (tests/emulation/nccl). */
+const char *eth_hpp_emulated_nccl(void);
 cudaError_t eth_hpp_emulated_launch(const cudaLaunchConfig_t *config, std::function<void()> thread);
 
 template <typename... Parameters, typename... Arguments>
