@@ -48,7 +48,7 @@ write_slurm_conf() {
 			SelectType=select/cons_tres
 			SelectTypeParameters=CR_Core
 			GresTypes=gpu
-			MpiDefault=pmix
+			MpiDefault=$(mpi_plugin)
 			PrologFlags=Alloc
 			ReturnToService=2
 			# A handful of nodes that are all near: notice quickly, give up quickly. Only the
@@ -58,7 +58,7 @@ write_slurm_conf() {
 			TreeWidth=16
 			MessageTimeout=10
 			KillWait=2
-			UnkillableStepTimeout=20
+			UnkillableStepTimeout=50
 			SlurmdTimeout=60
 			CompleteWait=0
 			EpilogMsgTime=0
@@ -103,10 +103,19 @@ write_partitions() {
 	done
 }
 
+# Some builds of Slurm have no PMIx.
+mpi_plugin() {
+	if compgen -G "$root/usr/lib/*/slurm*/mpi_pmix*.so" >/dev/null; then
+		echo pmix
+	else
+		echo pmi2
+	fi
+}
+
 # Later than 22.05 Slurm asks for cgroups unless told not to; that one does not know the word.
 write_cgroup_conf() {
 	local version
-	version=$(slurmctld -V)
+	version=$(in_root slurmctld -V)
 	[[ $version =~ [^0-9]([0-9]+)\. && ${BASH_REMATCH[1]} -le 22 ]] ||
 		echo "CgroupPlugin=disabled" >"$dir/etc/cgroup.conf"
 }

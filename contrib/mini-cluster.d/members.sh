@@ -19,7 +19,7 @@ member_start() { # NAME
 	(
 		close_descriptors
 		exec setsid unshare "${namespace_flags[@]}" --fork --kill-child --propagation private \
-			"$parts/member-init" "$dir" "$1" "$checkout" </dev/null >>"$dir/log/member-$1.log" 2>&1
+			"$parts/member-init" "$dir" "$1" "$checkout" "$root" </dev/null >>"$dir/log/member-$1.log" 2>&1
 	) &
 	started+=($!)
 }

@@ -155,6 +155,17 @@ not_running() {
 	[[ $output == *"no nodes in it" ]]
 }
 
+@test "a root filesystem without Slurm, and one without namespaces, are refused" {
+	mkdir -p "$BATS_TEST_TMPDIR/root"
+	run mini start --root "$BATS_TEST_TMPDIR/root"
+	[ "$status" -eq 1 ]
+	[[ $output == "mini-cluster: missing here or in $BATS_TEST_TMPDIR/root: munged slurmctld slurmd srun; "* ]]
+	run mini start --root / --plain
+	[ "$status" -eq 1 ]
+	[[ $output == *"--root needs namespaces"* ]]
+	[ ! -e "$other" ]
+}
+
 @test "unknown commands and arguments are refused" {
 	run "$CHECKOUT/contrib/mini-cluster" dance
 	[ "$status" -eq 2 ]
