@@ -19,6 +19,7 @@ EXTRA_DIST += \
 	tests/cluster/losses.bats \
 	tests/cluster/mini_cluster.bats \
 	tests/cluster/losses.bash \
+	tests/cluster/mpi.bats \
 	tests/cluster/plans.bash \
 	tests/cluster/plugin.bats \
 	tests/cluster/pmix_exchange.c \
@@ -26,6 +27,8 @@ EXTRA_DIST += \
 	tests/cluster/slow_fsync.c \
 	tests/cluster/spy.c \
 	tests/emulation/launcher \
+	tests/slurm-versions/build \
+	tests/slurm-versions/make-root \
 	tests/recorded/gpt2-reference/config.json \
 	tests/recorded/gpt2-reference/logits.safetensors \
 	tests/recorded/gpt2-reference/model.safetensors \

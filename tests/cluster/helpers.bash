@@ -18,9 +18,11 @@ PLUGIN=$ETH_HPP_PREFIX/lib/slurm/spank_eth_hpp.so
 # The GPU module built for emulated GPUs, of the same build.
 : "${EMULATED_MODULE:=$CHECKOUT/build-tests/gcc/tests/emulation/cuda/.libs/libethhpp_cuda.so}"
 
+# SLURM_ROOT: a root filesystem with another Slurm than this machine's; tests/run sets it.
 mini_cluster() {
 	local command=$1
 	shift
+	[ "$command" != start ] || [ -z "${SLURM_ROOT-}" ] || set -- --root "$SLURM_ROOT" "$@"
 	"$CHECKOUT/contrib/mini-cluster" "$command" --dir "$CLUSTER_DIR" "$@"
 }
 
