@@ -19,7 +19,7 @@ static void finish(struct eth_hpp_comm *comm, struct eth_hpp_request *request)
     RANK_CHECK(eth_hpp_comm_wait(comm, request, 20, &err) == ETH_HPP_OK, "%s", err.text);
 }
 
-static void expect_success(int count, rank_main body, void *user)
+static inline void expect_success(int count, rank_main body, void *user)
 {
     struct ranks_result result;
     ranks_run(count, body, user, 60, &result);

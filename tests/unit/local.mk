@@ -128,10 +128,24 @@ tests_unit_test_gpu_training_DEPENDENCIES = $(tests_unit_test_gpu_training_LDADD
 
 unit_tests += tests/unit/test_nccl
 tests_unit_test_nccl_SOURCES = tests/unit/test_nccl.c tests/unit/nccl_ranks.h \
-	tests/unit/comm_ranks.h tests/unit/valgrind.h
+	tests/unit/comm_ranks.h
 tests_unit_test_nccl_CPPFLAGS = $(tests_unit_test_gpu_training_CPPFLAGS)
 tests_unit_test_nccl_LDADD = $(tests_unit_test_gpu_training_LDADD)
 tests_unit_test_nccl_DEPENDENCIES = $(tests_unit_test_gpu_training_DEPENDENCIES)
+
+unit_tests += tests/unit/test_nccl_failures
+tests_unit_test_nccl_failures_SOURCES = tests/unit/test_nccl_failures.c tests/unit/nccl_ranks.h \
+	tests/unit/comm_ranks.h tests/unit/folder.h tests/unit/valgrind.h
+tests_unit_test_nccl_failures_CPPFLAGS = $(tests_unit_test_gpu_training_CPPFLAGS)
+tests_unit_test_nccl_failures_LDADD = $(tests_unit_test_gpu_training_LDADD)
+tests_unit_test_nccl_failures_DEPENDENCIES = $(tests_unit_test_gpu_training_DEPENDENCIES)
+
+unit_tests += tests/unit/test_emulated_nccl
+tests_unit_test_emulated_nccl_SOURCES = tests/unit/test_emulated_nccl.c tests/unit/folder.h \
+	tests/unit/valgrind.h
+tests_unit_test_emulated_nccl_CPPFLAGS = $(tests_unit_test_gpu_training_CPPFLAGS)
+tests_unit_test_emulated_nccl_LDADD = $(tests_unit_test_gpu_training_LDADD)
+tests_unit_test_emulated_nccl_DEPENDENCIES = $(tests_unit_test_gpu_training_DEPENDENCIES)
 
 unit_tests += tests/unit/test_gpu_precision
 tests_unit_test_gpu_precision_SOURCES = tests/unit/test_gpu_precision.c tests/unit/valgrind.h \

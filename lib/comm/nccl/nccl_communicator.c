@@ -232,10 +232,9 @@ static enum eth_hpp_status agree_on_id(struct eth_hpp_nccl *nccl,
         status = eth_hpp_nccl_hear(nccl, id, sizeof(*id), route->from, err);
     }
     if (status == ETH_HPP_OK && memcmp(id, &none, sizeof(none)) == 0)
-        status = eth_hpp_error_set(
-            err, ETH_HPP_ERR_IO, "NCCL gives no id for hand-overs from rank %d to rank %d: %s",
-            route->from, route->to,
-            result != NCCL_SUCCESS ? nccl->library.GetErrorString(result) : "it failed there");
+        status = eth_hpp_error_set(err, ETH_HPP_ERR_IO, "NCCL gives no id: %s",
+                                   result != NCCL_SUCCESS ? nccl->library.GetErrorString(result)
+                                                          : "it failed on the sender");
     return status;
 }
 

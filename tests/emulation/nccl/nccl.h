@@ -9,6 +9,7 @@
  *   - a communicator is used from one stream, not before its init is over, not after its end, and
  *     is not left behind; the device reaches the memory
  * Nothing blocks (config.blocking = 0): what is in progress gets on at each ncclCommGetAsyncError.
+ * Calls that the transport has no use for, those of groups among them, are not there.
  *
  * Processes meet in files of $ETH_HPP_EMULATED_NCCL_FOLDER, or /dev/shm. There is no NCCL to fail,
  * so $ETH_HPP_EMULATED_NCCL_VERSION is another version, and $ETH_HPP_EMULATED_NCCL_FAULT a call
