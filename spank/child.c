@@ -21,9 +21,10 @@ enum {
     NOBODY =
         65534, /* the kernel's overflow id: looking a name up could hang in a directory service */
     OUTPUT_LIMIT = 1 << 20,
-    COMPLAINT_BYTES = 200,
-    REAP_MS = 1000
+    COMPLAINT_BYTES = 200
 };
+
+#define REAP_S 1.0
 
 struct output {
     int fd; /* -1: closed */
@@ -125,27 +126,29 @@ static void read_until(struct child *child, double deadline)
     child->finished = true;
 }
 
-/* Ends what is left of the child and collects it, without ever waiting for it blocking. */
-static void reap(struct child *child)
+/* Asks again and again, without ever waiting blocking, until the process has ended or the time is
+ * over. */
+static bool has_ended(pid_t pid, double deadline)
 {
-    struct timespec pause = {.tv_nsec = 5000000};
-    /* A child that closed its streams is about to end by itself. */
-    double deadline = eth_hpp_clock_now() + (child->finished ? 1e-3 * REAP_MS : 0);
-    for (bool killed = false;;) {
-        pid_t got = waitpid(child->pid, &child->status, WNOHANG);
-        if (got == child->pid || (got < 0 && errno != EINTR)) {
-            child->reaped = got == child->pid;
-            return;
-        }
-        if (eth_hpp_clock_now() >= deadline) {
-            if (killed)
-                return;
-            kill(-child->pid, SIGKILL);
-            killed = true;
-            deadline = eth_hpp_clock_now() + 1e-3 * REAP_MS;
-        }
+    const struct timespec pause = {.tv_nsec = 5000000};
+    for (;;) {
+        siginfo_t end = {0};
+        int got = waitid(P_PID, (id_t)pid, &end, WEXITED | WNOHANG | WNOWAIT);
+        if (got == 0 && end.si_pid == pid)
+            return true;
+        if ((got < 0 && errno != EINTR) || eth_hpp_clock_now() >= deadline)
+            return false;
         nanosleep(&pause, NULL);
     }
+}
+
+bool eth_hpp_child_collect(pid_t pid, double grace_s, int *status)
+{
+    has_ended(pid, eth_hpp_clock_now() + grace_s);
+    /* Its number is nobody else's until it is collected, and its group's not even then. */
+    kill(-pid, SIGKILL);
+    kill(pid, SIGKILL);
+    return has_ended(pid, eth_hpp_clock_now() + REAP_S) && waitpid(pid, status, WNOHANG) == pid;
 }
 
 /* Whether what it printed can be taken. */
@@ -203,7 +206,8 @@ enum eth_hpp_status eth_hpp_child_inventory(const char *launcher, const char *si
     if (status != ETH_HPP_OK)
         goto fail;
     read_until(&child, deadline);
-    reap(&child);
+    /* One that has closed its streams is about to end by itself. */
+    child.reaped = eth_hpp_child_collect(child.pid, child.finished ? REAP_S : 0, &child.status);
     close_stream(&child.out);
     close_stream(&child.complaint);
     if (!child.reaped)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,7 +17,7 @@
 
 #define RUN_FOLDER "/run/eth-hpp"
 
-enum { PATH_BYTES = 256, STUCK_PAUSE_S = 600 };
+enum { PATH_BYTES = 256, STUCK_PAUSE_S = 600, WRITE_TIMEOUT_S = 5 };
 
 /* The name becomes a file name: letters, digits, '-', '_' and inner dots. */
 static bool is_plain_name(const char *name)
@@ -70,7 +71,10 @@ static bool is_stuck(const char *node)
     char path[PATH_BYTES];
     struct stat info;
     stuck_path(node, path, sizeof(path));
-    return stat(path, &info) == 0 && time(NULL) - info.st_mtime < STUCK_PAUSE_S;
+    if (stat(path, &info) != 0)
+        return false;
+    const time_t age = time(NULL) - info.st_mtime;
+    return age >= 0 && age < STUCK_PAUSE_S; /* below 0 the clock has gone back */
 }
 
 static void note_stuck(const char *node, pid_t pid)
@@ -100,7 +104,7 @@ static char *empty_inventory(const char *node, const char *why)
     return eth_hpp_inventory_print(&inventory, &text, NULL) == ETH_HPP_OK ? text : NULL;
 }
 
-/* What the child printed is taken only where it is a whole, right inventory. */
+/* What the child printed is taken only where it is a whole, right inventory of the node. */
 static enum eth_hpp_status collect(struct eth_hpp_plugin *plugin, const char *node, char **text,
                                    size_t *size, struct eth_hpp_error *err)
 {
@@ -120,10 +124,14 @@ static enum eth_hpp_status collect(struct eth_hpp_plugin *plugin, const char *no
     if (status != ETH_HPP_OK)
         return status;
     status = eth_hpp_inventory_parse("inventory", *text, *size, &inventory, err);
+    if (status == ETH_HPP_OK) {
+        if (strcmp(inventory.node, node) != 0)
+            status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "the inventory is of node %s",
+                                       inventory.node);
+        eth_hpp_inventory_free(&inventory);
+    }
     if (status != ETH_HPP_OK)
         free(*text);
-    else
-        eth_hpp_inventory_free(&inventory);
     return status;
 }
 
@@ -147,6 +155,28 @@ static void write_inventory(struct eth_hpp_plugin *plugin, uint32_t job, const c
     free(text);
 }
 
+/* In a process of its own: a prolog that crashes, as libraries may where there is no memory, or
+ * that waits for a disk would drain the node. */
+static void write_inventory_apart(struct eth_hpp_plugin *plugin, uint32_t job, const char *node)
+{
+    int status = 0;
+    const double limit =
+        eth_hpp_option_number(&plugin->site, ETH_HPP_SITE_TIMEOUT) + WRITE_TIMEOUT_S;
+    const pid_t writer = fork();
+    if (writer == 0) {
+        write_inventory(plugin, job, node);
+        _exit(0);
+    }
+    if (writer < 0)
+        eth_hpp_log_error("job %u: no inventory of %s: cannot start a process: %m", job, node);
+    else if (!eth_hpp_child_collect(writer, limit, &status))
+        eth_hpp_log_error("job %u: writing the inventory of %s took longer than %g s", job, node,
+                          limit);
+    else if (WIFSIGNALED(status))
+        eth_hpp_log_error("job %u: writing the inventory of %s was ended by signal %d", job, node,
+                          WTERMSIG(status));
+}
+
 /* What the user typed matters here only as asked or not. */
 static bool is_wanted(const struct eth_hpp_plugin *plugin, spank_t spank)
 {
@@ -163,7 +193,7 @@ void eth_hpp_node_prolog(struct eth_hpp_plugin *plugin, spank_t spank)
     /* What is wrong with plugstack.conf slurmd has said at its start. */
     if (plugin->error.status == ETH_HPP_OK && is_wanted(plugin, spank) &&
         job_and_node(spank, &job, &node))
-        write_inventory(plugin, job, node);
+        write_inventory_apart(plugin, job, node);
 }
 
 void eth_hpp_node_epilog(spank_t spank)

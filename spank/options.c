@@ -151,8 +151,6 @@ struct spank_option *eth_hpp_plugin_option(enum eth_hpp_job_option index)
 int eth_hpp_plugin_take(struct eth_hpp_plugin *plugin, int index, const char *text)
 {
     struct eth_hpp_error err;
-    if (plugin->job.values == NULL)
-        return -1; /* out of memory, which is kept */
     /* On its way to slurmstepd "no argument" becomes an empty one. */
     if (text != NULL && text[0] == '\0' &&
         (index == ETH_HPP_JOB_MODEL || eth_hpp_job_options[index].kind == ETH_HPP_OPTION_FLAG))
@@ -161,6 +159,8 @@ int eth_hpp_plugin_take(struct eth_hpp_plugin *plugin, int index, const char *te
         plugin->asked = true;
     else if (plugin->first_other < 0)
         plugin->first_other = index;
+    if (plugin->job.values == NULL)
+        return -1; /* out of memory, which is kept */
     if (index == ETH_HPP_JOB_MODEL && text == NULL)
         return 0;
     if (eth_hpp_option_assign(&plugin->job, (size_t)index, text, ETH_HPP_FROM_OPTION, &err) ==

@@ -83,6 +83,11 @@ bool eth_hpp_node_inventory_path(uint32_t job, const char *node, char *path, siz
 void eth_hpp_child_exec(uid_t user, gid_t group, int output, int complaint, char *const argv[],
                         char *const environment[]) __attribute__((noreturn));
 
+/* Waits for at most `grace_s` for a child to end, and then ends it, with all of its process group.
+ * Never waits blocking. False where that does not end it, as in a driver that hangs; else *status
+ * is as from waitpid. */
+bool eth_hpp_child_collect(pid_t pid, double grace_s, int *status);
+
 /* Runs `launcher inventory` for the node as nobody, for at most `timeout_s` seconds, and gives back
  * what it printed (freed by the caller). Errors: what went wrong, in words for the inventory;
  * TIMEOUT: it hangs, and could not be ended where *stuck_pid is not 0. */

@@ -9,6 +9,7 @@ EXTRA_DIST += \
 	tests/cluster/checkpoint.bats \
 	tests/cluster/cluster.bats \
 	tests/cluster/exchange.bats \
+	tests/cluster/failing_calls.c \
 	tests/cluster/faults.bash \
 	tests/cluster/faults.bats \
 	tests/cluster/gpu.bats \
@@ -23,12 +24,15 @@ EXTRA_DIST += \
 	tests/cluster/plans.bash \
 	tests/cluster/plugin.bats \
 	tests/cluster/pmix_exchange.c \
+	tests/cluster/root_faults.bash \
+	tests/cluster/root_faults.bats \
 	tests/cluster/setup_suite.bash \
 	tests/cluster/slow_fsync.c \
 	tests/cluster/spy.c \
 	tests/emulation/launcher \
 	tests/slurm-versions/build \
 	tests/slurm-versions/make-root \
+	tests/root/faults.bats \
 	tests/recorded/gpt2-reference/config.json \
 	tests/recorded/gpt2-reference/logits.safetensors \
 	tests/recorded/gpt2-reference/model.safetensors \
