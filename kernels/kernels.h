@@ -266,6 +266,7 @@ struct eth_hpp_kernels {
     size_t value_bytes, sum_bytes;
     bool host_memory;  /* its memory is the host's, which a program and a transport reach */
     const char *model; /* the GPU's name, which tells GPUs of unlike kinds apart; NULL on CPUs */
+    const char *uuid;  /* which one of them it is, in hexadecimal digits; NULL on CPUs */
     const char *nccl;  /* the file of the library that moves its memory between ranks; NULL: none */
     void (*destroy)(struct eth_hpp_kernels *kernels);
 };

@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -133,6 +134,8 @@ static enum eth_hpp_status open(const char *uuid, enum eth_hpp_dtype values, cud
         return status;
     state->processors = properties.multiProcessorCount;
     memcpy(state->model, properties.name, sizeof(state->model));
+    for (int i = 0; i < 16; i++)
+        snprintf(state->uuid + 2 * i, 3, "%02x", (unsigned char)properties.uuid.bytes[i]);
     state->values = values;
     state->value_bytes = (size_t)eth_hpp_dtype_bytes(values);
     cudaError_t error = streams_open(state);
@@ -173,6 +176,7 @@ enum eth_hpp_status eth_hpp_cuda_create(const char *uuid, enum eth_hpp_dtype val
     made->ops = eth_hpp::table();
     made->state = state;
     made->model = state->model;
+    made->uuid = state->uuid;
     made->value_bytes = state->value_bytes;
     made->sum_bytes = sizeof(float);
     made->destroy = eth_hpp::destroy;

@@ -34,7 +34,7 @@ struct cuda {
     int processors;        /* multiprocessors */
     cudaStream_t *streams; /* first those of enum eth_hpp_stream */
     int stream_count;
-    char model[256];
+    char model[256], uuid[33];
     piece reserved;
     struct products *products;    /* linear.cu's */
     double *parts;                /* PARTS partial sums on the device */

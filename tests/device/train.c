@@ -41,6 +41,7 @@ struct run {
     char plan_path[64];
     struct shared {
         bool emulated, no_memory;
+        char transport[16];                        /* of several ranks */
         struct eth_hpp_metrics metrics[STEPS_MAX]; /* of rank 0 */
     } * shared;
 };
@@ -148,6 +149,9 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
          eth_hpp_transformer_create(context, &transformer_options, &transformer, &err), &err);
     if (first)
         run->shared->emulated = strstr(context->kernels->name, "emulated") != NULL;
+    if (first && run->ranks > 1)
+        snprintf(run->shared->transport, sizeof(run->shared->transport), "%s",
+                 eth_hpp_comm_name(context->comm));
     for (int step = 0; step < run->steps; step++) {
         struct eth_hpp_metrics metrics;
         must(run, context, eth_hpp_step(context, &optimizer, &metrics, &err), &err);
@@ -257,9 +261,10 @@ static void print_row(const struct run *run, double step_s, double first_loss, d
     if (peak > 0)
         snprintf(utilisation, sizeof(utilisation), "%.1f %%",
                  100 * tokens / step_s * flops_per_token(&run->model) / peak);
-    printf("%-12s %-5s %5d %8d x %-5d %9.1f %12.0f %8s  %.4f -> %.4f%s\n", run->model.name,
+    printf("%-12s %-5s %5d %8d x %-5d %9.1f %12.0f %8s  %.4f -> %.4f%s%s%s\n", run->model.name,
            eth_hpp_dtype_name(run->dtype), run->ranks, MICRO_BATCHES * run->samples,
            run->model.context, 1e3 * step_s, tokens / step_s, utilisation, first_loss, last_loss,
+           run->shared->transport[0] != '\0' ? "  by " : "", run->shared->transport,
            run->shared->emulated ? "  (emulated)" : "");
 }
 

@@ -97,12 +97,12 @@ static void check_start(const struct setting *setting, int code)
 static void what_ranks_do_not_have_alike_is_refused_by_name(void **state)
 {
     static const struct setting settings[] = {
-        {2, "ETH_HPP_EMULATED_NCCL_VERSION", "23007",
-         "rank 2 on host1 has NCCL 2.30.7, rank 0 on host0 has NCCL 2.28.9: install the same"},
-        {0, "ETH_HPP_EMULATED_NCCL_VERSION", "23007",
-         "rank 1 on host0 has NCCL 2.28.9, rank 0 on host0 has NCCL 2.30.7"},
+        {2, "ETH_HPP_EMULATED_NCCL_VERSION", "22907",
+         "rank 2 on host1 has NCCL 2.29.7, rank 0 on host0 has NCCL 2.30.7: install the same"},
+        {0, "ETH_HPP_EMULATED_NCCL_VERSION", "22907",
+         "rank 1 on host0 has NCCL 2.30.7, rank 0 on host0 has NCCL 2.29.7"},
         {1, "ETH_HPP_NCCL_LIBRARY", "/nowhere/libnccl.so.2",
-         "rank 1 on host0 has no NCCL, rank 0 on host0 has NCCL 2.28.9"},
+         "rank 1 on host0 has no NCCL, rank 0 on host0 has NCCL 2.30.7"},
         {1, "NCCL_ALGO", "Tree",
          "rank 1 on host0 has NCCL_ALGO=Tree in its environment, rank 0 on host0 has no NCCL_ALGO"},
         {0, "NCCL_P2P_DISABLE", "1",
@@ -119,9 +119,12 @@ static void what_ranks_do_not_have_alike_is_refused_by_name(void **state)
 static void what_may_differ_is_let_pass(void **state)
 {
     static const struct setting settings[] = {
-        {1, "NCCL_DEBUG", "WARN", "GPUs exchange data by NCCL 2.28.9, emulated"},
-        {1, "NCCL_SOCKET_IFNAME", "eth7", "GPUs exchange data by NCCL 2.28.9, emulated"},
-        {-1, "NCCL_ALGO", "Ring", "GPUs exchange data by NCCL 2.28.9, emulated"},
+        {1, "NCCL_DEBUG", "WARN", "GPUs exchange data by NCCL 2.30.7, emulated"},
+        {1, "NCCL_SOCKET_IFNAME", "eth7", "GPUs exchange data by NCCL 2.30.7, emulated"},
+        {-1, "ETH_HPP_EMULATED_NCCL_VERSION", "22907",
+         "GPUs exchange data through the host: ranks 0 and 1 share a GPU of host0, which NCCL can "
+         "do from 2.30 on"},
+        {-1, "NCCL_ALGO", "Ring", "GPUs exchange data by NCCL 2.30.7, emulated"},
         {-1, "ETH_HPP_NCCL_LIBRARY", "none", "GPUs exchange data through the host"},
         {-1, "ETH_HPP_NCCL_LIBRARY", "/nowhere/libnccl.so.2",
          "GPUs exchange data through the host"},

@@ -172,6 +172,9 @@ static enum eth_hpp_status open_group(struct eth_hpp_nccl *nccl, eth_hpp_nccl_co
     const int result = nccl->library.CommSplit(parent, c->position < 0 ? NCCL_NO_COLOR : 0,
                                                c->position, &c->comm, &config);
     status = eth_hpp_nccl_settle(nccl, parent, result, "the start of a group's communicator", err);
+    if (status == ETH_HPP_OK && c->comm != NULL)
+        status = eth_hpp_nccl_settle(nccl, c->comm, NCCL_IN_PROGRESS,
+                                     "the start of a group's communicator", err);
     if (c->comm == NULL && c->position < 0)
         drop(nccl);
     return status;

@@ -20,14 +20,14 @@ enum { TAG = 1 }; /* before the first hand-over, which may have the same */
 struct hello {
     int version; /* 0: it is not there, for this reason */
     char reason[400];
-    char host[64], model[64];
+    char host[64], model[64], uuid[40];
     char variables[3000]; /* lines NAME=VALUE, cut where there are more */
 };
 
 struct verdict {
     enum eth_hpp_status status;
-    char text[800]; /* of the error */
-    bool used, pinned;
+    char text[800];             /* of the error */
+    bool used, pinned, sharing; /* of GPUs */
     struct eth_hpp_nccl_id id;
 };
 
@@ -113,6 +113,7 @@ static void introduce(struct eth_hpp_nccl *nccl, const char *host, struct hello 
     find_version(nccl, hello);
     snprintf(hello->host, sizeof(hello->host), "%.63s", host);
     snprintf(hello->model, sizeof(hello->model), "%.63s", nccl->kernels->model);
+    snprintf(hello->uuid, sizeof(hello->uuid), "%.39s", nccl->kernels->uuid);
     list_variables(hello->variables, sizeof(hello->variables));
 }
 
@@ -197,7 +198,7 @@ static enum eth_hpp_status compare_versions(const struct hello *first, int first
                                                    : "");
 }
 
-enum { OLDEST = 21800 };
+enum { OLDEST = 21800, SHARING = 23000 }; /* what puts several ranks on one GPU */
 
 static enum eth_hpp_status judge(const struct hello *hellos, const struct eth_hpp_comm_members *all,
                                  struct verdict *verdict, struct eth_hpp_error *err)
@@ -222,6 +223,21 @@ static enum eth_hpp_status judge(const struct hello *hellos, const struct eth_hp
     return status;
 }
 
+/* Where two ranks share a GPU NCCL is told to let them, or left alone if it cannot. */
+static void look_for_sharing(const struct hello *hellos, const struct eth_hpp_comm_members *all,
+                             struct verdict *verdict, char *why, size_t size)
+{
+    for (int i = 0; verdict->used && i < all->count; i++)
+        for (int j = 0; j < i; j++)
+            if (strcmp(hellos[i].host, hellos[j].host) == 0 &&
+                strcmp(hellos[i].uuid, hellos[j].uuid) == 0) {
+                verdict->sharing = verdict->used = hellos[0].version >= SHARING;
+                snprintf(why, size,
+                         "ranks %d and %d share a GPU of %s, which NCCL can do from 2.30 on",
+                         all->ranks[j], all->ranks[i], hellos[i].host);
+            }
+}
+
 /* What ranks would choose by their own GPU; and connections are made before the first sum, at
  * which ranks would wait for each other on the host else. */
 static void set_variables(const struct verdict *verdict)
@@ -230,6 +246,8 @@ static void set_variables(const struct verdict *verdict)
         setenv("NCCL_ALGO", "Ring", 0);
         setenv("NCCL_PROTO", "Simple", 0);
     }
+    if (verdict->sharing)
+        setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
     if (verdict->used)
         setenv("NCCL_RUNTIME_CONNECT", "0", 0);
 }
@@ -248,7 +266,10 @@ static void decide(struct eth_hpp_nccl *nccl, const struct hello *hellos,
                    const struct eth_hpp_comm_members *all, struct verdict *verdict)
 {
     struct eth_hpp_error err = {0};
+    char why[sizeof(hellos->reason)];
+    snprintf(why, sizeof(why), "%s", hellos[0].reason);
     verdict->status = judge(hellos, all, verdict, &err);
+    look_for_sharing(hellos, all, verdict, why, sizeof(why));
     set_variables(verdict);
     if (verdict->used) {
         const int result = nccl->library.GetUniqueId(&verdict->id);
@@ -261,7 +282,7 @@ static void decide(struct eth_hpp_nccl *nccl, const struct hello *hellos,
     if (verdict->used)
         say_version(nccl, hellos[0].version, verdict->pinned);
     else if (verdict->status == ETH_HPP_OK)
-        eth_hpp_log_info("GPUs exchange data through the host: %s", hellos[0].reason);
+        eth_hpp_log_info("GPUs exchange data through the host: %s", why);
 }
 
 static enum eth_hpp_status hear_all(struct eth_hpp_nccl *nccl, struct hello *hellos,

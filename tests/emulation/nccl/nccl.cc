@@ -197,7 +197,7 @@ const char *eth_hpp_emulated_nccl(void)
 CALL(int) ncclGetVersion(int *version)
 {
     const char *text = getenv("ETH_HPP_EMULATED_NCCL_VERSION");
-    *version = text != nullptr ? atoi(text) : 22809;
+    *version = text != nullptr ? atoi(text) : 23007;
     return NCCL_SUCCESS;
 }
 
