@@ -133,6 +133,13 @@ tests_unit_test_nccl_CPPFLAGS = $(tests_unit_test_gpu_training_CPPFLAGS)
 tests_unit_test_nccl_LDADD = $(tests_unit_test_gpu_training_LDADD)
 tests_unit_test_nccl_DEPENDENCIES = $(tests_unit_test_gpu_training_DEPENDENCIES)
 
+if HAVE_CUDA
+unit_tests += tests/unit/test_nccl_api
+tests_unit_test_nccl_api_SOURCES = tests/unit/test_nccl_api.c
+tests_unit_test_nccl_api_CPPFLAGS = $(AM_CPPFLAGS) -isystem $(CUDA_LIBDIR)/../include
+tests_unit_test_nccl_api_LDADD = $(CMOCKA_LIBS)
+endif
+
 unit_tests += tests/unit/test_nccl_failures
 tests_unit_test_nccl_failures_SOURCES = tests/unit/test_nccl_failures.c tests/unit/nccl_ranks.h \
 	tests/unit/comm_ranks.h tests/unit/folder.h tests/unit/valgrind.h

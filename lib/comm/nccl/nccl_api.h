@@ -1,7 +1,7 @@
 /*
  * The part of NCCL that the transport uses, with prototypes of our own: the library is opened at
  * run time, so that one build serves nodes with and without it, and any release from 2.18 on.
- * Names, numbers and layouts are those of nccl.h.
+ * Names, numbers and layouts are those of nccl.h (tests/unit/test_nccl_api.c compares them).
  */
 #ifndef ETH_HPP_COMM_NCCL_API_H
 #define ETH_HPP_COMM_NCCL_API_H
