@@ -74,8 +74,9 @@ struct eth_hpp_queue {
     /* The queue of this rank whose communicator, communicator's resources or stream it uses: what
      * queues that name the same one issue is completed in the order of issue, whichever queue it is
      * on, as a device does with communicators that share resources (NCCL's splitShare) or stand on
-     * one stream. Compiled lists share nothing: each queue names itself. Sums of different blocks
-     * stand on one queue, so their communicators may share resources. */
+     * one stream. Compiled lists share nothing, as the transport over NCCL (comm/nccl): each queue
+     * names itself. Sums of different blocks stand on one queue, so their communicators may share
+     * resources. */
     int shares;
 };
 

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include "comm/nccl/nccl.h"
 #include "nccl_ranks.h"
 
 /* ---- sums ---- */
@@ -228,6 +229,54 @@ static void hand_overs_go_both_ways_at_once(void **state)
     unsetenv("ETH_HPP_EMULATED_ORDER");
 }
 
+/* ---- what communicators share ---- */
+
+static void check_apart(const struct eth_hpp_nccl *nccl, const struct eth_hpp_comm_layout *layout)
+{
+    for (int r = 0; r < layout->route_count; r++) {
+        const struct eth_hpp_nccl_communicator *route =
+            eth_hpp_nccl_find_route(nccl, layout->routes[r].from, layout->routes[r].to);
+        RANK_CHECK(route != NULL && route->stream >= ETH_HPP_STREAMS);
+        for (const struct eth_hpp_nccl_communicator *c = nccl->last; c != NULL; c = c->next)
+            RANK_CHECK(c == route || (c->comm != route->comm && c->stream != route->stream));
+    }
+    for (int g = 0; g < layout->group_count; g++) {
+        const struct eth_hpp_nccl_communicator *group =
+            eth_hpp_nccl_find_group(nccl, layout->groups[g].ranks, layout->groups[g].count);
+        RANK_CHECK(group != NULL && group->stream == ETH_HPP_STREAM_SYNC);
+    }
+}
+
+/* As queues of instruction lists are: the proof of these holds for the device then. */
+static int open_communicators(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    const struct eth_hpp_comm_members groups[] = {{all, 2}, {all, 2}};
+    const struct eth_hpp_comm_route routes[] = {{0, 1}, {1, 0}};
+    const struct eth_hpp_comm_layout layout = {
+        .all = {all, 2}, .routes = routes, .route_count = 2, .groups = groups, .group_count = 2};
+    struct device device = device_make(bootstrap);
+    struct eth_hpp_nccl nccl = {
+        .control = device.control, .kernels = device.kernels, .rank = device.rank, .timeout_s = 20};
+    struct eth_hpp_nccl_id id;
+    bool used = false;
+    (void)user;
+    RANK_CHECK(eth_hpp_nccl_meet(&nccl, eth_hpp_bootstrap_get_place(bootstrap), &layout, &used, &id,
+                                 NULL) == ETH_HPP_OK);
+    RANK_CHECK(eth_hpp_nccl_communicators_open(&nccl, &layout, &id, NULL) == ETH_HPP_OK);
+    check_apart(&nccl, &layout);
+    eth_hpp_nccl_communicators_close(&nccl);
+    device.kernels->ops->release_host(device.kernels->state, nccl.token);
+    device.comm = device.control;
+    device_close(&device, bootstrap);
+    return 0;
+}
+
+static void hand_overs_share_no_communicator_and_no_stream(void **state)
+{
+    (void)state;
+    expect_success(2, open_communicators, NULL);
+}
+
 /* ---- unlike GPUs ---- */
 
 static int mix(struct eth_hpp_bootstrap *bootstrap, void *user)
@@ -238,6 +287,7 @@ static int mix(struct eth_hpp_bootstrap *bootstrap, void *user)
     if (mixed && eth_hpp_bootstrap_get_place(bootstrap)->rank == 1)
         setenv("ETH_HPP_EMULATED_MODEL", "another emulated GPU", 1);
     struct device device = device_open(bootstrap, &layout);
+    RANK_CHECK(strcmp(getenv("NCCL_MULTI_RANK_GPU_ENABLE"), "1") == 0); /* there is one GPU */
     const char *algorithm = getenv("NCCL_ALGO"), *protocol = getenv("NCCL_PROTO");
     if (mixed)
         RANK_CHECK(strcmp(algorithm, "Ring") == 0 && strcmp(protocol, "Simple") == 0);
@@ -267,6 +317,7 @@ int main(void)
         cmocka_unit_test(sums_of_ragged_owner_sets_have_the_same_bits_on_all_owners),
         cmocka_unit_test(halves_of_a_sum_make_the_whole),
         cmocka_unit_test(hand_overs_go_both_ways_at_once),
+        cmocka_unit_test(hand_overs_share_no_communicator_and_no_stream),
         cmocka_unit_test(algorithm_and_protocol_are_pinned_among_unlike_gpus_only),
     };
     return cmocka_run_group_tests(tests, use_nccl, NULL);
