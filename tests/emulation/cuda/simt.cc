@@ -5,8 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include <csetjmp>
 #include <ucontext.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
@@ -29,26 +31,56 @@ struct warp {
     uint64_t handed[2][WARP];
 };
 
-/* Where a stack goes on. Switching by jumps makes no system call, which swapcontext does; the
- * address sanitizer understands the latter only. */
+/* Where a stack goes on. Switching by jumps makes no system call, which
+ * swapcontext does. */
 struct place_in_stack {
     ucontext_t context;
-    jmp_buf jump;
-    bool jumps; /* it has been left by a jump */
+    void *jump[5]; /* for the compiler's own setjmp */
+    bool jumps;    /* it has been left by a jump */
+    const void *bottom;
+    size_t bytes;
+    void *fake_stack; /* the address sanitizer's */
 };
 
-void switch_stacks(place_in_stack *from, place_in_stack *to)
-{
 #ifdef __SANITIZE_ADDRESS__
-    swapcontext(&from->context, &to->context);
+void announce_switch(place_in_stack *from, const place_in_stack *to)
+{
+    __sanitizer_start_switch_fiber(&from->fake_stack, to->bottom, to->bytes);
+}
+
+/* `left`: the stack that this one was switched to from, whose bounds are to be learnt; or null. */
+void complete_switch(place_in_stack *to, place_in_stack *left)
+{
+    __sanitizer_finish_switch_fiber(to->fake_stack, left == nullptr ? nullptr : &left->bottom,
+                                    left == nullptr ? nullptr : &left->bytes);
+}
 #else
-    from->jumps = true;
-    if (_setjmp(from->jump) != 0)
-        return;
-    if (to->jumps)
-        _longjmp(to->jump, 1);
-    setcontext(&to->context);
+void announce_switch(place_in_stack *, const place_in_stack *)
+{
+}
+void complete_switch(place_in_stack *, place_in_stack *)
+{
+}
 #endif
+
+/* Unlike longjmp, the compiler's own jump does not have the address sanitizer forget what it knows
+ * of a stack, which costs it two system calls. It has to be in another function than its target. */
+[[noreturn]] __attribute__((noinline, no_sanitize_address)) void jump(place_in_stack *to)
+{
+    if (to->jumps)
+        __builtin_longjmp(to->jump, 1);
+    setcontext(&to->context);
+    abort();
+}
+
+/* Comes back when somebody switches to `from`. */
+__attribute__((noinline, no_sanitize_address)) void switch_stacks(place_in_stack *from,
+                                                                  place_in_stack *to)
+{
+    from->jumps = true;
+    announce_switch(from, to);
+    if (__builtin_setjmp(from->jump) == 0)
+        jump(to);
 }
 
 /* A stack that runs threads of a block, one at a time until each is done. */
@@ -86,9 +118,17 @@ void place(unsigned thread)
     threadIdx.z = thread / (blockDim.x * blockDim.y);
 }
 
+/* From a fiber to what runs the blocks, which may be another thread's each time. */
+void leave(fiber *self)
+{
+    switch_stacks(&self->at, &m.scheduler);
+    complete_switch(&self->at, &m.scheduler);
+}
+
 /* What every fiber does: takes threads that nobody has started, as long as there are any. */
 void take_threads()
 {
+    complete_switch(&m.running->at, &m.scheduler);
     for (;;) {
         fiber *self = m.running;
         while (m.started < m.threads) {
@@ -98,7 +138,7 @@ void take_threads()
             (*m.thread)();
         }
         self->idle = true;
-        switch_stacks(&self->at, &m.scheduler);
+        leave(self);
     }
 }
 
@@ -107,6 +147,7 @@ void resume(fiber *f)
     m.running = f;
     place(f->thread);
     switch_stacks(&m.scheduler, &f->at);
+    complete_switch(&m.scheduler, nullptr);
     m.running = nullptr;
 }
 
@@ -118,6 +159,8 @@ fiber *idle_fiber(size_t from)
     m.fibers.push_back(std::make_unique<fiber>());
     fiber *f = m.fibers.back().get();
     f->stack = std::make_unique<char[]>(STACK_BYTES);
+    f->at.bottom = f->stack.get();
+    f->at.bytes = STACK_BYTES;
     ucontext_t *context = &f->at.context;
     getcontext(context);
     context->uc_stack.ss_sp = f->stack.get();
@@ -177,7 +220,7 @@ void meet(meeting *at, unsigned all)
     fiber *self = m.running;
     self->waits_for = at;
     self->seen = at->held;
-    switch_stacks(&self->at, &m.scheduler);
+    leave(self);
 }
 
 unsigned lanes_of(unsigned warp)
