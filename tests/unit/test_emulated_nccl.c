@@ -264,8 +264,10 @@ static int run_act(struct eth_hpp_bootstrap *bootstrap, void *user)
     const struct act *act = user;
     struct rank r = {0};
     open_rank(&r, bootstrap);
-    if (!act->by_itself)
-        settle(&r, r.comm, begin_init(&r));
+    if (!act->by_itself) {
+        const int result = begin_init(&r);
+        settle(&r, r.comm, result);
+    }
     act->body(&r);
     return 0;
 }
