@@ -246,7 +246,7 @@ static void end_in_use(struct rank *r)
 
 static void left_behind(struct rank *r)
 {
-    (void)r;
+    eth_hpp_kernels_destroy(r->kernels);
     exit(0);
 }
 
@@ -269,6 +269,9 @@ static int run_act(struct eth_hpp_bootstrap *bootstrap, void *user)
         settle(&r, r.comm, result);
     }
     act->body(&r);
+    r.kernels->ops->release(r.kernels->state, r.data);
+    eth_hpp_kernels_destroy(r.kernels);
+    eth_hpp_bootstrap_close(bootstrap);
     return 0;
 }
 

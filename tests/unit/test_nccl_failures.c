@@ -44,6 +44,13 @@ struct setting {
     const char *line;
 };
 
+/* As a program does it. */
+static void end_job(struct eth_hpp_comm *comm, const struct eth_hpp_error *err)
+{
+    eth_hpp_comm_fail(comm, err, REFUSED);
+    _exit(REFUSED);
+}
+
 /* All have come so far. */
 static enum eth_hpp_status meet(struct eth_hpp_comm *comm, struct eth_hpp_group **group,
                                 struct eth_hpp_error *err)
@@ -72,10 +79,8 @@ static int start(struct eth_hpp_bootstrap *bootstrap, void *user)
     struct eth_hpp_comm *comm = status == ETH_HPP_OK ? device.comm : device.control;
     if (status == ETH_HPP_OK)
         status = meet(comm, &group, &err);
-    if (status != ETH_HPP_OK) {
-        eth_hpp_comm_fail(comm, &err, REFUSED);
-        return REFUSED;
-    }
+    if (status != ETH_HPP_OK)
+        end_job(comm, &err);
     device_close(&device, bootstrap);
     return 0;
 }
@@ -165,15 +170,14 @@ struct loss {
 };
 
 /* It is killed; or it computes, and looks now and then whether the job goes on. */
-static int lose_rank_1(struct device *device, bool dies)
+static void lose_rank_1(struct device *device, bool dies)
 {
     struct eth_hpp_error err = {0};
     if (dies)
         raise(SIGKILL);
     while (eth_hpp_comm_check(device->comm, &err) == ETH_HPP_OK)
         usleep(1000);
-    eth_hpp_comm_fail(device->comm, &err, REFUSED);
-    return REFUSED;
+    end_job(device->comm, &err);
 }
 
 static enum eth_hpp_status begin(struct device *device, enum what what, struct eth_hpp_group *group,
@@ -199,14 +203,14 @@ static int wait_for_rank_1(struct eth_hpp_bootstrap *bootstrap, void *user)
     struct eth_hpp_error err = {0};
     RANK_CHECK(meet(device.comm, &group, &err) == ETH_HPP_OK);
     if (rank == 1)
-        return lose_rank_1(&device, loss->dies);
+        lose_rank_1(&device, loss->dies);
     set_on(rank, 0, loss->fault != NULL ? "ETH_HPP_EMULATED_NCCL_FAULT" : NULL, loss->fault);
     enum eth_hpp_status status = begin(&device, loss->what, group, &request, &err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_comm_wait(device.comm, request, rank == 0 ? loss->timeout_s : 20, &err);
     RANK_CHECK(status != ETH_HPP_OK);
-    eth_hpp_comm_fail(device.comm, &err, REFUSED);
-    return REFUSED;
+    end_job(device.comm, &err);
+    return 0;
 }
 
 static void check_loss(const struct loss *loss)
