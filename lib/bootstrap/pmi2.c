@@ -11,6 +11,7 @@
  * node have, so that who is missing there is named, and the others know that it is none of theirs.
  * Keys are one space for all ranks, and values are text: here they carry the rank and are hex.
  */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,10 @@
 
 /* For the server of this node, which may be busy with what other nodes have put. */
 #define ANSWER_S 10.0
-#define POLL_S   0.002
+/* Many ranks ask one server, each the less often the longer it has waited already. */
+#define POLL_MIN_S 0.001
+#define POLL_MAX_S 0.05
+#define POLL_SHARE 16 /* of the time waited */
 
 /* The SO_PRIORITY of a socket that has greeted: all processes of the task see it, and on a local
  * socket it has no effect. */
@@ -287,11 +291,18 @@ static enum eth_hpp_status name_missing(const struct pmi2 *pmi2, double timeout_
                              first, pmi2->host, more, timeout_s);
 }
 
+static void poll_pause(double waited_s)
+{
+    const double pause_s = fmin(fmax(waited_s / POLL_SHARE, POLL_MIN_S), POLL_MAX_S);
+    const struct timespec pause = {.tv_nsec = (long)(pause_s * 1e9)};
+    nanosleep(&pause, NULL);
+}
+
 /* Waits until all ranks of this node have announced the fence. */
 static enum eth_hpp_status await_node(const struct pmi2 *pmi2, double deadline, double timeout_s,
                                       struct eth_hpp_error *err)
 {
-    const struct timespec pause = {.tv_nsec = (long)(POLL_S * 1e9)};
+    const double begin = eth_hpp_clock_now();
     for (int i = 0; i < pmi2->local_size; i++) {
         for (;;) {
             bool here;
@@ -302,7 +313,7 @@ static enum eth_hpp_status await_node(const struct pmi2 *pmi2, double deadline, 
                 break;
             if (eth_hpp_clock_now() > deadline)
                 return name_missing(pmi2, timeout_s, err);
-            nanosleep(&pause, NULL);
+            poll_pause(eth_hpp_clock_now() - begin);
         }
     }
     return ETH_HPP_OK;
