@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -40,6 +42,21 @@ struct child {
     int status;            /* as from waitpid, once reaped */
 };
 
+/* All but the three streams: a daemon may have more open than the usual limit would let it. */
+static void close_others(void)
+{
+    const unsigned first = STDERR_FILENO + 1;
+    struct rlimit limit;
+#ifdef SYS_close_range
+    if (syscall(SYS_close_range, first, ~0U, 0) == 0)
+        return;
+#endif
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        _exit(126);
+    for (rlim_t fd = first; fd < limit.rlim_max; fd++)
+        close((int)fd);
+}
+
 void eth_hpp_child_exec(uid_t user, gid_t group, int output, int complaint, char *const argv[],
                         char *const environment[])
 {
@@ -49,8 +66,7 @@ void eth_hpp_child_exec(uid_t user, gid_t group, int output, int complaint, char
         dup2(output >= 0 ? output : null, STDOUT_FILENO) < 0 ||
         dup2(complaint >= 0 ? complaint : null, STDERR_FILENO) < 0)
         _exit(127);
-    for (int fd = STDERR_FILENO + 1; fd < 1024; fd++)
-        close(fd);
+    close_others();
     sigemptyset(&none);
     /* setsid: a group of its own, so that what the child starts can be ended with it. */
     if (setsid() < 0 || sigprocmask(SIG_SETMASK, &none, NULL) != 0 || setgroups(0, NULL) != 0 ||

@@ -191,6 +191,8 @@ void eth_hpp_node_prolog(struct eth_hpp_plugin *plugin, spank_t spank)
     uint32_t job;
     const char *node;
     /* What is wrong with plugstack.conf slurmd has said at its start. */
+    if (plugin->error.status == ETH_HPP_ERR_MEMORY)
+        eth_hpp_log_error("no inventory is taken: %s", plugin->error.text);
     if (plugin->error.status == ETH_HPP_OK && is_wanted(plugin, spank) &&
         job_and_node(spank, &job, &node))
         write_inventory_apart(plugin, job, node);

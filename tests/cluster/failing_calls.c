@@ -28,22 +28,22 @@
 #include <unistd.h>
 
 static char fault_class[16], fault_on[4];
+static char fault_log[256]; /* a copy: slurmstepd writes its title over the environment */
 static long fault_number;
 static int fault_errno, calls;
-static const char *fault_log;
 
 __attribute__((constructor)) static void arm(void)
 {
-    const char *fault = getenv("FAULT");
-    if (fault != NULL &&
+    const char *fault = getenv("FAULT"), *log = getenv("FAULT_LOG");
+    if (fault != NULL && log != NULL &&
         sscanf(fault, "%15s %ld %d %3s", fault_class, &fault_number, &fault_errno, fault_on) >= 3)
-        fault_log = getenv("FAULT_LOG");
+        snprintf(fault_log, sizeof(fault_log), "%s", log);
 }
 
 static bool is_plugins(const char *class, const void *caller)
 {
     Dl_info from;
-    return fault_log != NULL && strcmp(class, fault_class) == 0 && dladdr(caller, &from) != 0 &&
+    return fault_log[0] != '\0' && strcmp(class, fault_class) == 0 && dladdr(caller, &from) != 0 &&
            from.dli_fname != NULL &&
            (strstr(from.dli_fname, "spank_eth_hpp") != NULL ||
             strstr(from.dli_fname, "libjson-c") != NULL);

@@ -22,20 +22,22 @@ stop_cluster_of_faults() {
 	mini_cluster stop
 	printf '# %-56s %s\n' "fault" "jobs that asked" >&3
 	sed 's/^/# /' "$TABLE" >&3
+	grep -q WRONG "$TABLE" || echo "# each time a job that did not ask was untouched, and the node was not drained" >&3
 }
 
 clean_up_fault() {
 	no_fault
 	rm -f "$TEST_WORK/inventory"
 	# Where a test has failed: the next one finds a node again.
-	cluster_is_idle || on_cluster scontrol update nodename=n1 state=resume || true
+	cluster_is_idle || on_cluster scontrol update nodename=n1 state=resume 2>/dev/null || true
 	cancel_all_jobs
 }
 
 # Runs in place of slurmstepd: a step's, or a prolog's or epilog's.
 write_slurmstepd() {
 	cat >"$TEST_WORK/slurmstepd" <<-END
-		#!/bin/sh
+		#!/bin/bash
+		[ ! -e "$TEST_WORK/fault.open" ] || exec 1500</etc/shadow
 		part=step
 		[ "\$1" != spank ] || part=\$2
 		[ ! -e "$TEST_WORK/fault.\$part" ] || {
@@ -81,10 +83,16 @@ observe_plain() {
 	[ $status -eq 0 ] && [ "$(cat "$out")" = plain ] || wrong "a job that did not ask ended with $status" "$out"
 }
 
+# How many lines the plugin has in slurmd's log.
+logged() {
+	grep -c 'eth-hpp: ' "$CLUSTER_DIR/log/slurmd-n1.log" || true
+}
+
 # A job that asked has started, through the launcher, or says in one line why not, and so it does where it is killed.
-# Sets `inventory` to what it found.
+# Where its prolog has left no inventory slurmd's log says why. Sets `inventory` to what it found.
 observe_asked() {
-	local status=0 lines out=$BATS_TEST_TMPDIR/asked
+	local status=0 lines out=$BATS_TEST_TMPDIR/asked before
+	before=$(logged)
 	srun_with_fault --eth-hpp=gpt2 sh -c 'echo started; cat "${ETH_HPP_INVENTORY:-/dev/null}"; '"$task" >"$out" 2>&1 || status=$?
 	lines=$(grep -c 'eth-hpp: ' "$out" || true)
 	inventory=$(sed '0,/^started$/d' "$out")
@@ -92,6 +100,8 @@ observe_asked() {
 	if grep -qx started "$out"; then
 		grep -q '^launched 0' "$out" || wrong "started, but not through the launcher" "$out" || return
 		[ "$task" != true ] || [ $status -eq 0 ] || wrong "started, and ended with $status" "$out" || return
+		[ -n "$inventory" ] || [ -e "$TEST_WORK/fault.step" ] || [ "$(logged)" -gt "$before" ] ||
+			wrong "no inventory, and slurmd says nothing" "$out" || return
 		[ "$task" = true ] || [ "$lines" -eq 1 ] || wrong "died, with $lines lines" "$out" || return
 	else
 		[ $status -ne 0 ] && [ $status -ne 124 ] && [ "$lines" -eq 1 ] || wrong "ended with $status and $lines lines" "$out" || return

@@ -82,6 +82,13 @@ teardown() {
 	sed -i "s|launcher=[^ ]*|launcher=$TEST_WORK/launcher|" "$CLUSTER_DIR/etc/plugstack.conf"
 }
 
+@test "the inventory's child has no file of root's open" {
+	fault open "" # with a high number
+	child 'for fd in /proc/self/fd/*; do readlink "$fd"; done | grep -q shadow && echo "has /etc/shadow open" >&2; exit 1' \
+		"looks for /etc/shadow"
+	[[ $inventory != *shadow* ]]
+}
+
 @test "the clock jumps" {
 	local seconds
 	for seconds in 86400 -86400 4000000000 -4000000000; do
