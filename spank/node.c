@@ -1,6 +1,7 @@
 /* Prolog and epilog: a node's inventory for a job, in a folder that only root can change. */
 #include "spank/plugin.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -32,6 +33,11 @@ bool eth_hpp_node_inventory_path(uint32_t job, const char *node, char *path, siz
 {
     return is_plain_name(node) &&
            snprintf(path, size, RUN_FOLDER "/%u/%s.json", job, node) < (int)size;
+}
+
+static void job_folder(uint32_t job, char *path, size_t size)
+{
+    snprintf(path, size, RUN_FOLDER "/%u", job);
 }
 
 /* slurmd names the node to its prolog and epilog; they get no variable from a user but under
@@ -141,7 +147,7 @@ static void write_inventory(struct eth_hpp_plugin *plugin, uint32_t job, const c
     struct eth_hpp_error err;
     char *text = NULL;
     size_t size;
-    snprintf(folder, sizeof(folder), RUN_FOLDER "/%u", job);
+    job_folder(job, folder, sizeof(folder));
     if (!make_folder(RUN_FOLDER) || !make_folder(folder) ||
         !eth_hpp_node_inventory_path(job, node, path, sizeof(path)))
         return;
@@ -198,18 +204,34 @@ void eth_hpp_node_prolog(struct eth_hpp_plugin *plugin, spank_t spank)
         write_inventory_apart(plugin, job, node);
 }
 
+/* The inventory, and what was being written where its writer was killed. */
+static void remove_inventory(const char *folder, const char *node)
+{
+    const size_t length = strlen(node);
+    DIR *files = opendir(folder);
+    if (files == NULL) {
+        if (errno != ENOENT) /* most jobs have none */
+            eth_hpp_log_error("cannot open %s: %m", folder);
+        return;
+    }
+    for (const struct dirent *file; (file = readdir(files)) != NULL;)
+        if (strncmp(file->d_name, node, length) == 0 &&
+            strncmp(file->d_name + length, ".json", 5) == 0 &&
+            unlinkat(dirfd(files), file->d_name, 0) != 0)
+            eth_hpp_log_error("cannot remove %s/%s: %m", folder, file->d_name);
+    closedir(files);
+    /* Nodes that share a machine share the folder. */
+    if (rmdir(folder) != 0 && errno != ENOENT && errno != ENOTEMPTY)
+        eth_hpp_log_error("cannot remove %s: %m", folder);
+}
+
 void eth_hpp_node_epilog(spank_t spank)
 {
     uint32_t job;
     const char *node;
-    char path[PATH_BYTES];
-    if (!job_and_node(spank, &job, &node) ||
-        !eth_hpp_node_inventory_path(job, node, path, sizeof(path)))
+    char folder[PATH_BYTES];
+    if (!job_and_node(spank, &job, &node))
         return;
-    /* Most jobs have none. */
-    if (unlink(path) != 0 && errno != ENOENT)
-        eth_hpp_log_error("cannot remove %s: %m", path);
-    *strrchr(path, '/') = '\0';
-    if (rmdir(path) != 0 && errno != ENOENT && errno != ENOTEMPTY)
-        eth_hpp_log_error("cannot remove %s: %m", path);
+    job_folder(job, folder, sizeof(folder));
+    remove_inventory(folder, node);
 }

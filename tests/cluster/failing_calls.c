@@ -6,11 +6,13 @@
  *
  *   memory     allocations, also those of json-c for the plugin
  *   files      what opens, makes, writes, renames or removes files and folders
- *   processes  fork and pipes; in the child, what it does before it becomes another program
+ *   signals    the same calls, but ERRNO is the number of a signal that the process gets in front
+ * of it processes  fork and pipes; in the child, what it does before it becomes another program
  *   waits      poll, read, nanosleep, and waitpid where it waits
  *   stuck      waitid: the child has not ended
  *   clock      time(): it jumps by NUMBER seconds
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -57,7 +59,8 @@ static void note(void)
     close(fd);
 }
 
-static bool fails(const char *class, const void *caller)
+/* Is it this call's turn, among those of its class? */
+static bool is_due(const char *class, const void *caller)
 {
     if (!is_plugins(class, caller))
         return false;
@@ -65,8 +68,17 @@ static bool fails(const char *class, const void *caller)
     if (calls < fault_number || (calls > fault_number && fault_on[0] == '\0'))
         return false;
     note();
-    errno = fault_errno;
     return true;
+}
+
+static bool fails(const char *class, const void *caller)
+{
+    if (strcmp(class, "files") == 0 && is_due("signals", caller))
+        raise(fault_errno);
+    bool failing = is_due(class, caller);
+    if (failing)
+        errno = fault_errno;
+    return failing;
 }
 
 static void *next(const char *name)
@@ -150,6 +162,9 @@ FAILING("files", int, -1, chmod, (const char *path, mode_t mode), (path, mode))
 FAILING("files", int, -1, mkdir, (const char *path, mode_t mode), (path, mode))
 FAILING("files", int, -1, rename, (const char *from, const char *to), (from, to))
 FAILING("files", int, -1, unlink, (const char *path), (path))
+FAILING("files", int, -1, unlinkat, (int folder, const char *path, int flags),
+        (folder, path, flags))
+FAILING("files", DIR *, NULL, opendir, (const char *path), (path))
 FAILING("files", int, -1, rmdir, (const char *path), (path))
 FAILING("files", int, -1, stat, (const char *path, struct stat *info), (path, info))
 FAILING("files", int, -1, lstat, (const char *path, struct stat *info), (path, info))

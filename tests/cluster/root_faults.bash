@@ -4,7 +4,8 @@
 TABLE=$BATS_FILE_TMPDIR/table
 task=true # how the task of a job that asked ends
 
-declare -gA ERRNO=([EIO]=5 [EAGAIN]=11 [ENOMEM]=12 [EACCES]=13 [ENFILE]=23 [EMFILE]=24 [ENOSPC]=28 [EROFS]=30 [EINTR]=4)
+declare -gA ERRNO=([EIO]=5 [EAGAIN]=11 [ENOMEM]=12 [EACCES]=13 [ENFILE]=23 [EMFILE]=24 [ENOSPC]=28 [EROFS]=30 [EINTR]=4
+	[SIGKILL]=9 [SIGTERM]=15)
 
 start_cluster_of_faults() {
 	mkdir -p "$TEST_WORK"
@@ -28,6 +29,7 @@ stop_cluster_of_faults() {
 clean_up_fault() {
 	no_fault
 	rm -f "$TEST_WORK/inventory"
+	on_node n1 sh -c 'rm -rf /run/eth-hpp/[0-9]*' # of epilogs that failed
 	# Where a test has failed: the next one finds a node again.
 	cluster_is_idle || on_cluster scontrol update nodename=n1 state=resume 2>/dev/null || true
 	cancel_all_jobs
@@ -109,9 +111,14 @@ observe_asked() {
 	[ "$lines" -eq 0 ] || outcome=$(sed -n 's/.*eth-hpp: /ended: /p' "$out")
 }
 
+nothing_left() {
+	[ -z "$(on_node n1 find /run/eth-hpp -mindepth 1 -name '[0-9]*' 2>/dev/null)" ]
+}
+
 # Sets `outcome` to how a job that asked went; fails where that, or another job, or the node went wrong.
 observe() {
 	observe_plain && observe_asked || return
+	[ -e "$TEST_WORK/fault.epilog" ] || wait_until 10 nothing_left || wrong "something is left in /run/eth-hpp" || return
 	wait_until 10 cluster_is_idle || wrong "the node is $(on_cluster sinfo -h -p all -o '%T, %E')"
 }
 

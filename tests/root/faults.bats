@@ -25,7 +25,9 @@ teardown() {
 	sweep prolog files ENOSPC
 	sweep prolog processes EAGAIN
 	sweep prolog waits EINTR
+	sweep prolog signals SIGKILL
 	sweep epilog files EIO
+	on_node n1 sh -c 'rm -rf /run/eth-hpp/[0-9]*'
 	sweep step memory ENOMEM
 	sweep step files EACCES
 	sweep srun memory ENOMEM
@@ -35,6 +37,7 @@ teardown() {
 	fail_all prolog files EMFILE
 	fail_all prolog processes ENFILE
 	fail_all prolog waits EINTR
+	fail_all prolog signals SIGTERM
 	fail_all step files EACCES
 }
 
