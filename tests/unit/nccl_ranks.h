@@ -48,25 +48,30 @@ static inline struct device device_open(struct eth_hpp_bootstrap *bootstrap,
     return device;
 }
 
-/* New memory with these bytes, written by the compute stream when it gets to it. */
+/* New memory with these bytes, written by the compute stream when it gets to it: it has other
+ * things to do first. */
 static inline void *device_put(struct device *device, const void *host, size_t size)
 {
     const struct eth_hpp_kernels *kernels = device->kernels;
     void *memory = NULL;
     RANK_CHECK(device->memory_count < 32);
     RANK_CHECK(kernels->ops->allocate(kernels->state, size, &memory, NULL) == ETH_HPP_OK);
+    for (int i = 0; i < 100; i++)
+        kernels->ops->zero(kernels->state, memory, 1);
     RANK_CHECK(kernels->ops->to_device(kernels->state, memory, host, size, NULL) == ETH_HPP_OK);
     RANK_CHECK(eth_hpp_comm_register_memory(device->comm, memory, size, NULL) == ETH_HPP_OK);
     device->memory[device->memory_count++] = memory;
     return memory;
 }
 
-/* What the compute stream finds there behind the request. */
+/* What the compute stream finds there behind the request. The question lets all streams of the
+ * emulated device go on a bit, others than the compute stream perhaps further than they may. */
 static inline void device_take(struct device *device, struct eth_hpp_request **request, void *host,
                                const void *memory, size_t size)
 {
     const struct eth_hpp_kernels *kernels = device->kernels;
     struct eth_hpp_error err = {0};
+    eth_hpp_comm_test(device->comm, *request);
     RANK_CHECK(eth_hpp_comm_join(device->comm, request, 20, &err) == ETH_HPP_OK, "%s", err.text);
     RANK_CHECK(kernels->ops->to_host(kernels->state, host, memory, size, &err) == ETH_HPP_OK, "%s",
                err.text);
