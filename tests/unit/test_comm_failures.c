@@ -155,6 +155,36 @@ static void the_rank_that_hangs_at_the_end_of_a_row_is_named(void **state)
     assert_true(result.seconds < 10);
 }
 
+/* Rank 1's device is late, which is no wait of the transport's: it blames nobody, least of all rank
+ * 0, whose own wait says less about the cause. */
+static int be_late_by_device(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    struct eth_hpp_comm *comm = open_comm(bootstrap);
+    struct eth_hpp_request *request;
+    struct eth_hpp_error err = {0};
+    float number;
+    (void)user;
+    if (eth_hpp_bootstrap_get_place(bootstrap)->rank == 1) {
+        usleep(200000);
+        eth_hpp_error_set(&err, ETH_HPP_ERR_TIMEOUT, "the device is not done");
+        end_of(comm, &err);
+    }
+    eth_hpp_comm_recv(comm, &number, sizeof(number), 1, 1, &request, NULL);
+    wait_or_end(comm, request, 20);
+    return 0;
+}
+
+static void a_rank_whose_device_is_late_says_so_itself(void **state)
+{
+    (void)state;
+    skip_in_valgrind("it knows no pidfd_open, and adds lines of its own to the log");
+    struct ranks_result result;
+    ranks_run(2, be_late_by_device, NULL, 30, &result);
+    if (ranks_log_count(&result, "rank 1 on host0: the device is not done\n") != 1 ||
+        ranks_log_count(&result, "\n") != 1)
+        fail_msg("not one line about rank 1 but: %s", result.log);
+}
+
 /* The ranks of the first of two hosts are stopped, once all are connected; the others of the second
  * host cannot tell that from a network that is cut. */
 static int wait_for_the_first_host(struct eth_hpp_bootstrap *bootstrap, void *user)
@@ -259,6 +289,7 @@ int main(void)
         cmocka_unit_test(a_killed_rank_ends_all_others_with_one_line),
         cmocka_unit_test(a_deadline_names_the_peer_and_ends_the_one_that_hangs),
         cmocka_unit_test(the_rank_that_hangs_at_the_end_of_a_row_is_named),
+        cmocka_unit_test(a_rank_whose_device_is_late_says_so_itself),
         cmocka_unit_test(an_error_on_all_ranks_is_one_line),
         cmocka_unit_test(a_host_whose_only_other_one_hangs_speaks_in_the_end),
     };

@@ -221,7 +221,7 @@ struct eth_hpp_ucx_failure {
     bool has_waited;       /* for another host to decide */
     double deadline;       /* noticed: when this rank decides by itself; ended: when it leaves */
     bool waiting, give_up; /* the program's thread; it is to end its wait */
-    int waited_for;        /* whom its last wait was too long for */
+    int waited_for;        /* whom its last wait was too long for; -1: nobody */
 };
 
 /* Listens for other ranks' notices. */

@@ -268,6 +268,7 @@ static void hear_next(struct eth_hpp_ucx *ucx)
 void eth_hpp_ucx_failure_open(struct eth_hpp_ucx *ucx)
 {
     ucx->failure.others = ucx->size - 1;
+    ucx->failure.waited_for = -1;
     hear_next(ucx);
 }
 
