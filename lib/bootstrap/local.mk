@@ -2,6 +2,7 @@ noinst_LTLIBRARIES += libbootstrap.la
 libbootstrap_la_SOURCES = \
 	lib/bootstrap/bootstrap.c lib/bootstrap/bootstrap.h \
 	lib/bootstrap/component.h \
+	lib/bootstrap/first_here.c lib/bootstrap/first_here.h \
 	lib/bootstrap/pmi2.c \
 	lib/bootstrap/pmi2_wire.c lib/bootstrap/pmi2_wire.h \
 	lib/bootstrap/single.c \

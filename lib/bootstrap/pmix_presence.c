@@ -5,11 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "bootstrap/first_here.h"
 #include "bootstrap/step_end.h"
 
 /* Seconds for a rank's server to say whether the rank is there, and ranks that are asked at once.
@@ -309,22 +308,15 @@ static void name_all_missing(const struct eth_hpp_pmix_presence *presence, doubl
                           timeout_s);
 }
 
-/* A name that one process of this host can have, until it ends. False where another one has it. */
-static bool is_first_here(const struct eth_hpp_pmix_presence *presence)
-{
-    struct sockaddr_un name = {.sun_family = AF_UNIX}; /* abstract: the first byte is 0 */
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "eth-hpp.%d.%d.%.80s", presence->round,
-             presence->fence, presence->self.nspace);
-    return fd < 0 || bind(fd, (struct sockaddr *)&name, sizeof(name)) == 0 || errno != EADDRINUSE;
-}
-
 /* Where all ranks of a node have left, its server is gone, and servers that try to reach it answer
  * nobody for half a minute: several ranks may then take themselves for the lowest. One of each node
  * is left, they speak one after another, and the first ends the job. */
 static bool may_speak(const struct eth_hpp_pmix_presence *presence)
 {
-    return is_first_here(presence) && eth_hpp_step_end_turn(presence->own_node);
+    char meeting[96];
+    snprintf(meeting, sizeof(meeting), "%d.%d.%.64s", presence->round, presence->fence,
+             presence->self.nspace);
+    return eth_hpp_first_here(meeting) && eth_hpp_step_end_turn(presence->own_node);
 }
 
 enum eth_hpp_status eth_hpp_pmix_presence_report(const struct eth_hpp_pmix_presence *presence,

@@ -4,12 +4,18 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/component.h"
+#include "bootstrap/first_here.h"
 
 /* Whatever started this test must not be seen by the code under test. */
 static int leave_the_step(void **state)
@@ -146,6 +152,84 @@ static void long_values_are_cut_and_put_together(void **state)
     eth_hpp_bootstrap_close(bootstrap);
 }
 
+/* ---- who speaks for all of a host ---- */
+
+static pid_t start_taking(const char *what, int *taken)
+{
+    int ends[2];
+    char answer;
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        answer = eth_hpp_first_here(what) ? 'y' : 'n';
+        if (write(ends[1], &answer, 1) == 1)
+            pause();
+        _exit(1);
+    }
+    assert_int_equal(read(ends[0], &answer, 1), 1);
+    close(ends[0]);
+    close(ends[1]);
+    *taken = answer == 'y';
+    return pid;
+}
+
+static void end(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void one_process_of_a_host_is_the_first_until_it_ends(void **state)
+{
+    (void)state;
+    char what[64];
+    int first, second;
+    snprintf(what, sizeof(what), "test.%d", (int)getpid());
+    pid_t one = start_taking(what, &first), other = start_taking(what, &second);
+    assert_true(first);
+    assert_false(second);
+    end(other);
+    end(one);
+    one = start_taking(what, &first);
+    assert_true(first);
+    end(one);
+}
+
+/* The name as another user may take it. */
+static int squat(const char *what, bool listening, uid_t user)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "eth-hpp.%u.%s", (unsigned)geteuid(),
+             what);
+    assert_int_equal(seteuid(user), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof(name)), 0);
+    if (listening)
+        assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(seteuid(getuid()), 0);
+    return fd;
+}
+
+static void nobody_is_silenced_by_who_takes_the_name_before(void **state)
+{
+    (void)state;
+    char what[64];
+    int first;
+    snprintf(what, sizeof(what), "test.%d", (int)getpid());
+    int fd = squat(what, false, geteuid());
+    end(start_taking(what, &first));
+    close(fd);
+    assert_true(first);
+    if (getuid() != 0) {
+        print_message("# skipped: only root can be another user\n");
+        skip();
+    }
+    fd = squat(what, true, 33);
+    end(start_taking(what, &first));
+    close(fd);
+    assert_true(first);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -155,6 +239,8 @@ int main(void)
         cmocka_unit_test_setup(several_tasks_without_pmix_are_refused, leave_the_step),
         cmocka_unit_test_setup(a_batch_script_is_one_process, leave_the_step),
         cmocka_unit_test_setup(long_values_are_cut_and_put_together, leave_the_step),
+        cmocka_unit_test(one_process_of_a_host_is_the_first_until_it_ends),
+        cmocka_unit_test(nobody_is_silenced_by_who_takes_the_name_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
