@@ -70,10 +70,22 @@ static bool is_slice(const char *uuid)
     return strncmp(uuid, "MIG-", 4) == 0;
 }
 
+/* The kernel of a receive that is posted ahead runs until its data come, which wait for what is
+ * launched after it. So nothing may stand behind it by accident: streams are not to share one of
+ * the 8 queues to the device that there are unless more are asked for, and a kernel is not to be
+ * loaded at its first launch, which waits for those that run (CUDA C++ Programming Guide, on
+ * environment variables and on lazy loading). CUDA reads this when it is first called. */
+static void keep_streams_apart()
+{
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+}
+
 static enum eth_hpp_status find_device(const char *uuid, int *device, cudaDeviceProp *properties,
                                        struct eth_hpp_error *err)
 {
     int count = 0;
+    keep_streams_apart();
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0)
         return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED, "no usable GPU: %s",

@@ -304,6 +304,28 @@ static void algorithm_and_protocol_are_pinned_among_unlike_gpus_only(void **stat
     expect_success(2, mix, &(bool){false});
 }
 
+/* ---- what the device is told ---- */
+
+/* A receive that is posted ahead occupies its queue to the device, and holds up what is loaded. */
+static int look_at_settings(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    struct device device = device_make(bootstrap);
+    (void)user;
+    RANK_CHECK(strcmp(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "32") == 0);
+    RANK_CHECK(strcmp(getenv("CUDA_MODULE_LOADING"), "EAGER") == 0);
+    device.comm = device.control;
+    device_close(&device, bootstrap);
+    return 0;
+}
+
+static void streams_are_kept_apart_whatever_the_environment_says(void **state)
+{
+    (void)state;
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+    expect_success(1, look_at_settings, NULL);
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+}
+
 static int use_nccl(void **state)
 {
     (void)state;
@@ -318,6 +340,7 @@ int main(void)
         cmocka_unit_test(halves_of_a_sum_make_the_whole),
         cmocka_unit_test(hand_overs_go_both_ways_at_once),
         cmocka_unit_test(hand_overs_share_no_communicator_and_no_stream),
+        cmocka_unit_test(streams_are_kept_apart_whatever_the_environment_says),
         cmocka_unit_test(algorithm_and_protocol_are_pinned_among_unlike_gpus_only),
     };
     return cmocka_run_group_tests(tests, use_nccl, NULL);
