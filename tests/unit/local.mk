@@ -106,6 +106,12 @@ tests_unit_test_comm_failures_SOURCES = tests/unit/test_comm_failures.c tests/un
 tests_unit_test_comm_failures_CPPFLAGS = $(tests_unit_test_comm_CPPFLAGS)
 tests_unit_test_comm_failures_LDADD = $(tests_unit_test_comm_LDADD)
 
+unit_tests += tests/unit/test_comm_strangers
+tests_unit_test_comm_strangers_SOURCES = tests/unit/test_comm_strangers.c tests/unit/comm_ranks.h
+tests_unit_test_comm_strangers_CPPFLAGS = $(tests_unit_test_comm_CPPFLAGS)
+tests_unit_test_comm_strangers_CFLAGS = $(AM_CFLAGS) $(UCX_CFLAGS)
+tests_unit_test_comm_strangers_LDADD = $(tests_unit_test_comm_LDADD)
+
 if HAVE_ONEDNN
 unit_tests += tests/unit/test_runtime
 tests_unit_test_runtime_SOURCES = tests/unit/test_runtime.c tests/unit/valgrind.h \

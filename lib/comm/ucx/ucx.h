@@ -43,7 +43,6 @@ struct eth_hpp_ucx_message {
     void (*done)(struct eth_hpp_ucx_message *message, ucs_status_t status);
 };
 
-uint64_t eth_hpp_ucx_tag(enum eth_hpp_ucx_kind kind, int source, uint32_t tag);
 void eth_hpp_ucx_send(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *message,
                       const void *data, size_t size, int peer, enum eth_hpp_ucx_kind kind,
                       uint32_t tag);
@@ -52,11 +51,25 @@ void eth_hpp_ucx_receive(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *me
                          size_t size, int peer, enum eth_hpp_ucx_kind kind, uint32_t tag);
 /* Done when all that was sent to the peer has left this process. */
 void eth_hpp_ucx_flush(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *message, int peer);
+/* Drops what has come from somebody who is not of this job, and says so. Such a message matches no
+ * receive: tags are sealed with a number that only the job's ranks have. */
+void eth_hpp_ucx_refuse_strangers(struct eth_hpp_ucx *ucx);
 /* Cancels the receives from one rank, or from all (-1), so that they end with an error; how many.
  */
 int eth_hpp_ucx_cancel_receives(struct eth_hpp_ucx *ucx, int peer);
 
 /* ---- peers (ucx_peer.c) ---- */
+
+/* What a rank publishes in front of its worker's address, under the key. */
+struct eth_hpp_ucx_card {
+    uint32_t version;
+    int32_t pid, bell;  /* its pipe's descriptor */
+    uint64_t pid_space; /* processes with the same machine and pid_space see each other's pid */
+    uint64_t seal;      /* of the job, if all take this rank's */
+    char machine[40];
+    char host[64];
+};
+#define ETH_HPP_UCX_CARD "comm-ucx"
 
 struct eth_hpp_ucx_peer {
     struct eth_hpp_ucx *ucx;
@@ -136,8 +149,8 @@ struct eth_hpp_ucx_group {
     int *order;                  /* [count] positions, machine by machine */
     int *machine_start;          /* [machines + 1] in the order */
     int machines, machine, seat; /* this rank's machine, and its place there */
-    size_t sums;          /* begun so far, where members reach each other's data */
-    size_t chunk, chunks; /* floats of a chunk; chunks of all sums up to the running one */
+    size_t sums;                 /* begun so far, where members reach each other's data */
+    size_t chunk, chunks;        /* floats of a chunk; chunks of all sums up to the running one */
     struct eth_hpp_ucx_piece *pieces; /* [count] of the chunk that was looked at last */
     struct eth_hpp_ucx_group *here;   /* of the members on this machine, to open their memory */
     struct eth_hpp_ucx_near *near;    /* their memory, or NULL: all are alone on their machines */
@@ -237,6 +250,8 @@ bool eth_hpp_ucx_failure_fail(void *state, const struct eth_hpp_error *error, in
 
 struct eth_hpp_ucx {
     int rank, size;
+    uint64_t seal;      /* of the job's tags; who listens on the network does learn it */
+    uint64_t strangers; /* messages refused so far */
     ucp_context_h context;
     ucp_worker_h worker;
     struct eth_hpp_ucx_peer *peers; /* [size] */

@@ -19,6 +19,8 @@
     X(ucp, request_cancel)                                                                         \
     X(ucp, request_check_status)                                                                   \
     X(ucp, request_free)                                                                           \
+    X(ucp, tag_msg_recv_nbx)                                                                       \
+    X(ucp, tag_probe_nb)                                                                           \
     X(ucp, tag_recv_nbx)                                                                           \
     X(ucp, tag_send_nbx)                                                                           \
     X(ucp, worker_arm)                                                                             \

@@ -1,12 +1,23 @@
+#include <inttypes.h>
+
+#include "base/log.h"
 #include "comm/ucx/ucx.h"
 
 #define KIND_SHIFT   56
 #define SOURCE_SHIFT 32
-#define KIND_MASK    (UINT64_C(0xff) << KIND_SHIFT)
+#define SOURCE_MASK  (UINT64_C(0xffffff) << SOURCE_SHIFT)
 
-uint64_t eth_hpp_ucx_tag(enum eth_hpp_ucx_kind kind, int source, uint32_t tag)
+static uint64_t seal(const struct eth_hpp_ucx *ucx, enum eth_hpp_ucx_kind kind, int source,
+                     uint32_t tag)
 {
-    return (uint64_t)kind << KIND_SHIFT | (uint64_t)source << SOURCE_SHIFT | tag;
+    return ((uint64_t)kind << KIND_SHIFT | (uint64_t)source << SOURCE_SHIFT | tag) ^ ucx->seal;
+}
+
+static bool is_sealed(const struct eth_hpp_ucx *ucx, uint64_t sealed)
+{
+    const uint64_t plain = sealed ^ ucx->seal, kind = plain >> KIND_SHIFT;
+    return kind >= ETH_HPP_UCX_TRANSFER && kind <= ETH_HPP_UCX_CONTROL &&
+           (plain & SOURCE_MASK) >> SOURCE_SHIFT < (uint64_t)ucx->size;
 }
 
 static void enter(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *message, size_t size,
@@ -81,7 +92,7 @@ void eth_hpp_ucx_send(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *messa
     started(message, endpoint == NULL
                          ? UCS_STATUS_PTR(UCS_ERR_CONNECTION_RESET)
                          : eth_hpp_ucp.tag_send_nbx(endpoint, data, size,
-                                                    eth_hpp_ucx_tag(kind, ucx->rank, tag), &param));
+                                                    seal(ucx, kind, ucx->rank, tag), &param));
 }
 
 void eth_hpp_ucx_receive(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *message, void *data,
@@ -100,9 +111,9 @@ void eth_hpp_ucx_receive(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *me
         return;
     }
     message->starting = true;
-    ucs_status_ptr_t handle = eth_hpp_ucp.tag_recv_nbx(
-        ucx->worker, data, size, eth_hpp_ucx_tag(kind, peer < 0 ? 0 : peer, tag),
-        peer < 0 ? KIND_MASK : ~UINT64_C(0), &param);
+    ucs_status_ptr_t handle =
+        eth_hpp_ucp.tag_recv_nbx(ucx->worker, data, size, seal(ucx, kind, peer < 0 ? 0 : peer, tag),
+                                 peer < 0 ? ~SOURCE_MASK : ~UINT64_C(0), &param);
     if (UCS_PTR_IS_PTR(handle) && !message->starting) {
         eth_hpp_ucp.request_free(handle);
         leave(message, message->early_status);
@@ -122,6 +133,27 @@ void eth_hpp_ucx_flush(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *mess
     ucp_ep_h endpoint = ucx->peers[peer].endpoint;
     enter(ucx, message, 0, peer, false);
     started(message, endpoint == NULL ? NULL : eth_hpp_ucp.ep_flush_nbx(endpoint, &param));
+}
+
+/* Only the oldest of what nobody receives yet is looked at: as soon as it is a stranger's, it goes.
+ * Of many a few are told of. */
+void eth_hpp_ucx_refuse_strangers(struct eth_hpp_ucx *ucx)
+{
+    const ucp_request_param_t nowhere = {.op_attr_mask = 0};
+    ucp_tag_recv_info_t info;
+    while (eth_hpp_ucp.tag_probe_nb(ucx->worker, 0, 0, 0, &info) != NULL &&
+           !is_sealed(ucx, info.sender_tag)) {
+        ucp_tag_message_h message = eth_hpp_ucp.tag_probe_nb(ucx->worker, 0, 0, 1, &info);
+        ucs_status_ptr_t handle =
+            eth_hpp_ucp.tag_msg_recv_nbx(ucx->worker, NULL, 0, message, &nowhere);
+        if (UCS_PTR_IS_PTR(handle))
+            eth_hpp_ucp.request_free(handle);
+        ucx->strangers++;
+        if ((ucx->strangers & (ucx->strangers - 1)) == 0)
+            eth_hpp_log_warning("rank %d on %s refused a message of %zu bytes from somebody on the "
+                                "network who is not of this job (%" PRIu64 " so far)",
+                                ucx->rank, ucx->peers[ucx->rank].host, info.length, ucx->strangers);
+    }
 }
 
 int eth_hpp_ucx_cancel_receives(struct eth_hpp_ucx *ucx, int peer)

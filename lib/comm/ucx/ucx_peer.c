@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,20 +11,11 @@
 #include "base/clock.h"
 #include "comm/ucx/ucx.h"
 
-/* What a rank publishes in front of its worker's address. */
-struct card {
-    uint32_t version;
-    int32_t pid, bell;  /* its pipe's descriptor */
-    uint64_t pid_space; /* processes with the same machine and pid_space see each other's pid */
-    char machine[40];
-    char host[64];
-};
+enum { CARD_VERSION = 4 };
 
-enum { CARD_VERSION = 3 };
-static const char card_key[] = "comm-ucx";
-
-static void card_fill(struct card *card, const struct eth_hpp_ucx *ucx,
-                      const struct eth_hpp_bootstrap_place *place)
+static enum eth_hpp_status card_fill(struct eth_hpp_ucx_card *card, const struct eth_hpp_ucx *ucx,
+                                     const struct eth_hpp_bootstrap_place *place,
+                                     struct eth_hpp_error *err)
 {
     struct stat space;
     memset(card, 0, sizeof(*card));
@@ -39,10 +31,14 @@ static void card_fill(struct card *card, const struct eth_hpp_ucx *ucx,
         card->machine[n > 0 ? n : 0] = '\0';
         close(file);
     }
+    /* No more than some bytes are asked for: they come at once and whole. */
+    if (getrandom(&card->seal, sizeof(card->seal), 0) != sizeof(card->seal))
+        return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "the kernel has no random number: %m");
+    return ETH_HPP_OK;
 }
 
 static enum eth_hpp_status publish(struct eth_hpp_ucx *ucx, struct eth_hpp_bootstrap *bootstrap,
-                                   const struct card *card, struct eth_hpp_error *err)
+                                   const struct eth_hpp_ucx_card *card, struct eth_hpp_error *err)
 {
     ucp_address_t *address;
     size_t size;
@@ -57,7 +53,8 @@ static enum eth_hpp_status publish(struct eth_hpp_ucx *ucx, struct eth_hpp_boots
     } else {
         memcpy(value, card, sizeof(*card));
         memcpy(value + sizeof(*card), address, size);
-        status = eth_hpp_bootstrap_put(bootstrap, card_key, value, sizeof(*card) + size, err);
+        status =
+            eth_hpp_bootstrap_put(bootstrap, ETH_HPP_UCX_CARD, value, sizeof(*card) + size, err);
     }
     free(value);
     eth_hpp_ucp.worker_release_address(ucx->worker, address);
@@ -91,7 +88,7 @@ static void find_bell(struct eth_hpp_ucx_peer *peer, int descriptor)
     }
 }
 
-static void know_machine(struct eth_hpp_ucx_peer *peer, const struct card *card)
+static void know_machine(struct eth_hpp_ucx_peer *peer, const struct eth_hpp_ucx_card *card)
 {
     peer->pid_space = card->pid_space;
     snprintf(peer->machine_id, sizeof(peer->machine_id), "%.39s", card->machine);
@@ -108,7 +105,7 @@ static enum eth_hpp_status read_card(struct eth_hpp_ucx *ucx, int rank, const ch
                                      size_t size, struct eth_hpp_error *err)
 {
     struct eth_hpp_ucx_peer *peer = &ucx->peers[rank];
-    struct card card;
+    struct eth_hpp_ucx_card card;
     if (size > sizeof(card))
         memcpy(&card, value, sizeof(card));
     if (size <= sizeof(card) || card.version != CARD_VERSION)
@@ -122,6 +119,8 @@ static enum eth_hpp_status read_card(struct eth_hpp_ucx *ucx, int rank, const ch
     memcpy(peer->address, value + sizeof(card), size - sizeof(card));
     snprintf(peer->host, sizeof(peer->host), "%.63s", card.host);
     peer->pid = card.pid;
+    if (rank == 0)
+        ucx->seal = card.seal;
     know_machine(peer, &card);
     peer->machine = 0;
     while (!on_same_machine(peer, &ucx->peers[peer->machine]))
@@ -137,7 +136,7 @@ enum eth_hpp_status eth_hpp_ucx_peers_open(struct eth_hpp_ucx *ucx,
                                            struct eth_hpp_bootstrap *bootstrap, double timeout_s,
                                            struct eth_hpp_error *err)
 {
-    struct card own;
+    struct eth_hpp_ucx_card own;
     ucx->peers = calloc((size_t)ucx->size, sizeof(*ucx->peers));
     if (ucx->peers == NULL)
         return eth_hpp_error_memory(err, "the addresses of all ranks");
@@ -147,15 +146,16 @@ enum eth_hpp_status eth_hpp_ucx_peers_open(struct eth_hpp_ucx *ucx,
         ucx->peers[rank].pid_descriptor = -1;
         ucx->peers[rank].bell = -1;
     }
-    card_fill(&own, ucx, eth_hpp_bootstrap_get_place(bootstrap));
+    enum eth_hpp_status status = card_fill(&own, ucx, eth_hpp_bootstrap_get_place(bootstrap), err);
     know_machine(&ucx->peers[ucx->rank], &own); /* the others are compared with it */
-    enum eth_hpp_status status = publish(ucx, bootstrap, &own, err);
+    if (status == ETH_HPP_OK)
+        status = publish(ucx, bootstrap, &own, err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_bootstrap_fence(bootstrap, timeout_s, err);
     for (int rank = 0; status == ETH_HPP_OK && rank < ucx->size; rank++) {
         void *value;
         size_t size;
-        status = eth_hpp_bootstrap_get(bootstrap, rank, card_key, &value, &size, err);
+        status = eth_hpp_bootstrap_get(bootstrap, rank, ETH_HPP_UCX_CARD, &value, &size, err);
         if (status != ETH_HPP_OK)
             break;
         status = read_card(ucx, rank, value, size, err);

@@ -46,7 +46,10 @@ static bool take_submissions(struct eth_hpp_ucx *ucx)
 bool eth_hpp_ucx_pass(struct eth_hpp_ucx *ucx)
 {
     bool busy = take_submissions(ucx);
-    busy = eth_hpp_ucp.worker_progress(ucx->worker) != 0 || busy;
+    if (eth_hpp_ucp.worker_progress(ucx->worker) != 0) {
+        eth_hpp_ucx_refuse_strangers(ucx);
+        busy = true;
+    }
     busy = eth_hpp_ucx_groups_poll(ucx) || busy;
     return eth_hpp_ucx_near_poll(ucx) || busy;
 }
