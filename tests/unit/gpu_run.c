@@ -101,6 +101,10 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
     struct eth_hpp_error err = {0};
     setenv("ETH_HPP_DEVICE", run->device[rank], 1);
     must(NULL, eth_hpp_context_open(bootstrap, &options, &context, &err), &err);
+    if (context->assignment.idle) {
+        eth_hpp_finalize(context);
+        return 0;
+    }
     const char *transport = eth_hpp_comm_name(context->comm);
     RANK_CHECK(run->transport == NULL || context->job.size == 1 ||
                    strcmp(transport, run->transport) == 0,

@@ -34,7 +34,8 @@ struct gpu_run {
 struct gpu_run gpu_run_make(const struct eth_hpp_model *model, enum eth_hpp_dtype dtype,
                             const char *device);
 
-/* Runs the plan of these pipelines (tiny_plan.h); `result` says how the ranks ended. */
+/* Runs the plan of these pipelines (tiny_plan.h); `result` says how the ranks ended. Ranks that it
+ * does not name are idle. */
 void gpu_run_ranks(struct gpu_run *run, int ranks, const char *pipelines,
                    struct ranks_result *result);
 /* The same where all ranks are to end well: else the test fails, with the name. */

@@ -111,6 +111,18 @@ static void a_llama_trains_on_gpus_as_on_the_cpu(void **state)
     check_plan(&gpu_llama, &right, "unlike pipelines, sharded", "sharded", 3, UNLIKE);
 }
 
+static void a_gpu_that_is_idle_holds_nobody_up(void **state)
+{
+    struct gpu_run run = gpu_run_make(&gpu_gpt, ETH_HPP_FP32, "cuda");
+    (void)state;
+    skip_in_valgrind("kernels switch stacks");
+    const struct reference right = train_alone(&gpu_gpt, ETH_HPP_FP32, "cpu");
+    run.steps = STEPS;
+    gpu_run_well(&run, 4, UNLIKE, "unlike pipelines on three of four");
+    check_losses(&run, 3, &right, FP32_BOUND, "unlike pipelines on three of four");
+    gpu_run_free(&run);
+}
+
 static void gpus_without_nccl_train_by_copies_through_the_host(void **state)
 {
     struct gpu_run run = gpu_run_make(&gpu_gpt, ETH_HPP_FP32, "cuda");
@@ -230,6 +242,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpus_train_as_the_cpu_does_under_any_plan),
         cmocka_unit_test(a_llama_trains_on_gpus_as_on_the_cpu),
+        cmocka_unit_test(a_gpu_that_is_idle_holds_nobody_up),
         cmocka_unit_test(gpus_without_nccl_train_by_copies_through_the_host),
         cmocka_unit_test(bf16_trains_as_fp32_does_under_any_plan),
         cmocka_unit_test(fp16_trains_as_fp32_does_under_any_plan),
