@@ -229,6 +229,40 @@ static void hand_overs_go_both_ways_at_once(void **state)
     unsetenv("ETH_HPP_EMULATED_ORDER");
 }
 
+/* Rank 0 closes, and the others hand over for longer than the end of a communicator may take. */
+static int hand_over_late(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    const struct eth_hpp_comm_route chain[] = {{0, 1}, {1, 2}};
+    const int rank = eth_hpp_bootstrap_get_place(bootstrap)->rank;
+    const struct eth_hpp_comm_layout layout = {
+        .all = {all, 3}, .routes = rank == 2 ? chain + 1 : chain, .route_count = rank == 1 ? 2 : 1};
+    struct device device = device_open(bootstrap, &layout);
+    struct eth_hpp_request *request;
+    int number = rank;
+    (void)user;
+    if (rank > 0) {
+        sleep(3);
+        int *data = device_put(&device, &number, sizeof(number));
+        if (rank == 1)
+            RANK_CHECK(eth_hpp_comm_send(device.comm, data, sizeof(*data), 2, 1, &request, NULL) ==
+                       ETH_HPP_OK);
+        else
+            RANK_CHECK(eth_hpp_comm_recv(device.comm, data, sizeof(*data), 1, 1, &request, NULL) ==
+                       ETH_HPP_OK);
+        device_take(&device, &request, &number, data, sizeof(number));
+        RANK_CHECK(number == 1);
+        RANK_CHECK(eth_hpp_comm_check(device.comm, NULL) == ETH_HPP_OK);
+    }
+    device_close(&device, bootstrap);
+    return 0;
+}
+
+static void a_rank_that_closes_first_waits_for_the_others(void **state)
+{
+    (void)state;
+    expect_success(3, hand_over_late, NULL);
+}
+
 /* ---- what communicators share ---- */
 
 static void check_apart(const struct eth_hpp_nccl *nccl, const struct eth_hpp_comm_layout *layout)
@@ -339,6 +373,7 @@ int main(void)
         cmocka_unit_test(sums_of_ragged_owner_sets_have_the_same_bits_on_all_owners),
         cmocka_unit_test(halves_of_a_sum_make_the_whole),
         cmocka_unit_test(hand_overs_go_both_ways_at_once),
+        cmocka_unit_test(a_rank_that_closes_first_waits_for_the_others),
         cmocka_unit_test(hand_overs_share_no_communicator_and_no_stream),
         cmocka_unit_test(streams_are_kept_apart_whatever_the_environment_says),
         cmocka_unit_test(algorithm_and_protocol_are_pinned_among_unlike_gpus_only),

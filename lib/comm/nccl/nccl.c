@@ -3,6 +3,8 @@
 
 #include "comm/nccl/nccl.h"
 
+enum { EVERYONE = INT32_MAX }; /* the id of a group: none of a block's */
+
 static enum eth_hpp_status nccl_group_open(void *state, const int *ranks, int count, uint32_t id,
                                            void **group, struct eth_hpp_error *err)
 {
@@ -44,11 +46,26 @@ static void forget(struct eth_hpp_nccl *nccl)
     free(nccl);
 }
 
+/* A rank may close long before the others, whose communicators its own are to outlive. */
+static bool all_close(struct eth_hpp_nccl *nccl)
+{
+    struct eth_hpp_request *request;
+    double nothing = 0;
+    if (eth_hpp_comm_group_reduce(nccl->everyone, &nothing, 1, ETH_HPP_REDUCE_SUM, &request,
+                                  NULL) != ETH_HPP_OK)
+        return false;
+    while (!eth_hpp_comm_test(nccl->control, request)) {
+        if (eth_hpp_nccl_check(nccl, NULL) != ETH_HPP_OK)
+            return false;
+        eth_hpp_nccl_rest();
+    }
+    return eth_hpp_comm_wait(nccl->control, request, 0, NULL) == ETH_HPP_OK;
+}
+
 static void nccl_close(void *state)
 {
     struct eth_hpp_nccl *nccl = state;
-    struct eth_hpp_error failure = {0};
-    if (eth_hpp_nccl_check(nccl, &failure) == ETH_HPP_OK)
+    if (all_close(nccl))
         eth_hpp_nccl_communicators_close(nccl);
     else
         eth_hpp_nccl_communicators_abort(nccl);
@@ -92,6 +109,9 @@ enum eth_hpp_status eth_hpp_comm_nccl_open(struct eth_hpp_comm *comm,
     enum eth_hpp_status status = eth_hpp_nccl_meet(nccl, place, layout, &used, &id, err);
     if (status == ETH_HPP_OK && used)
         status = eth_hpp_nccl_communicators_open(nccl, layout, &id, err);
+    if (status == ETH_HPP_OK && used)
+        status = eth_hpp_comm_group_open(comm, layout->all.ranks, layout->all.count, EVERYONE,
+                                         &nccl->everyone, err);
     if (status == ETH_HPP_OK && used)
         status = eth_hpp_comm_create(&nccl_ops, nccl, &made, err);
     if (made == NULL) {

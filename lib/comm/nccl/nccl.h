@@ -15,7 +15,8 @@ struct eth_hpp_nccl_communicator {
 };
 
 struct eth_hpp_nccl {
-    struct eth_hpp_comm *control; /* of host memory: small values, and the failures of ranks */
+    struct eth_hpp_comm *control;   /* of host memory: small values, and the failures of ranks */
+    struct eth_hpp_group *everyone; /* of the layout, there */
     struct eth_hpp_kernels *kernels;
     struct eth_hpp_nccl_library library;
     int rank;
@@ -62,6 +63,7 @@ enum eth_hpp_status eth_hpp_nccl_settle(struct eth_hpp_nccl *nccl, eth_hpp_nccl_
                                         int result, const char *what, struct eth_hpp_error *err);
 /* Asks all of them, and the control transport, for failures. */
 enum eth_hpp_status eth_hpp_nccl_check(struct eth_hpp_nccl *nccl, struct eth_hpp_error *err);
+void eth_hpp_nccl_rest(void); /* for a moment, between two questions */
 /* In order, with all ranks; or at once, within some seconds. */
 void eth_hpp_nccl_communicators_close(struct eth_hpp_nccl *nccl);
 void eth_hpp_nccl_communicators_abort(struct eth_hpp_nccl *nccl);

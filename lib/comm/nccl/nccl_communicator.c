@@ -19,7 +19,7 @@
 
 #define REST_NS 50000
 #define ABORT_S 5.0 /* to stop what runs on the device */
-#define CLOSE_S 10.0
+#define CLOSE_S 2.0 /* once all ranks close */
 #define BLAME_S 1.0 /* until a rank's death is known that NCCL has noticed */
 
 /* A kernel that waits for other ranks takes multiprocessors from what computes beside it: one
@@ -39,7 +39,7 @@ static struct eth_hpp_nccl_config config_of(int most_ctas)
                                         .split_share = 1};
 }
 
-static void rest(void)
+void eth_hpp_nccl_rest(void)
 {
     const struct timespec time = {.tv_nsec = REST_NS};
     nanosleep(&time, NULL);
@@ -54,7 +54,7 @@ static enum eth_hpp_status failed(const struct eth_hpp_nccl *nccl, eth_hpp_nccl_
     const double deadline = eth_hpp_clock_now() + BLAME_S;
     enum eth_hpp_status status = eth_hpp_comm_check(nccl->control, err);
     while (status == ETH_HPP_OK && eth_hpp_clock_now() < deadline) {
-        rest();
+        eth_hpp_nccl_rest();
         status = eth_hpp_comm_check(nccl->control, err);
     }
     if (status != ETH_HPP_OK)
@@ -83,7 +83,7 @@ enum eth_hpp_status eth_hpp_nccl_settle(struct eth_hpp_nccl *nccl, eth_hpp_nccl_
             return eth_hpp_error_set(err, ETH_HPP_ERR_TIMEOUT,
                                      "NCCL is not done with %s after %.0f s", what,
                                      nccl->timeout_s);
-        rest();
+        eth_hpp_nccl_rest();
     }
     return result == NCCL_SUCCESS ? ETH_HPP_OK : failed(nccl, comm, result, what, err);
 }
@@ -358,7 +358,7 @@ void eth_hpp_nccl_communicators_abort(struct eth_hpp_nccl *nccl)
         return;
     }
     while (!atomic_load(&abortion->done) && eth_hpp_clock_now() < deadline)
-        rest();
+        eth_hpp_nccl_rest();
     if (!atomic_load(&abortion->done)) {
         pthread_detach(thread);
         return;
