@@ -1,6 +1,9 @@
 EXTRA_DIST += \
 	contrib/eth-hpp.spec \
+	contrib/examples/given-plan.sbatch \
 	contrib/examples/gpt2.sbatch \
+	contrib/examples/partitions.sbatch \
+	contrib/examples/requeue.sbatch \
 	contrib/install-packages \
 	contrib/mini-cluster \
 	contrib/mini-cluster.d/config.sh \

@@ -8,6 +8,7 @@ EXTRA_DIST += \
 	tests/cluster/attacks.bats \
 	tests/cluster/checkpoint.bats \
 	tests/cluster/cluster.bats \
+	tests/cluster/examples.bats \
 	tests/cluster/exchange.bats \
 	tests/cluster/failing_calls.c \
 	tests/cluster/faults.bash \
