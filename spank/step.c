@@ -97,11 +97,24 @@ static bool is_speaker(const struct eth_hpp_plugin *plugin, spank_t spank)
     return spank_get_item(spank, S_TASK_ID, &task) != ESPANK_SUCCESS || task == 0;
 }
 
+/* Slurm would name a program that the user has not asked for. */
+static bool find_launcher(struct eth_hpp_plugin *plugin)
+{
+    const char *launcher = eth_hpp_option_text(&plugin->site, ETH_HPP_SITE_LAUNCHER);
+    if (access(launcher, X_OK) == 0)
+        return true;
+    eth_hpp_error_set(&plugin->error, ETH_HPP_ERR_INPUT,
+                      "cannot run the launcher %.200s: %m: install eth-hpp on this node, or say in "
+                      "plugstack.conf where it is (launcher=FILE)",
+                      launcher);
+    return false;
+}
+
 int eth_hpp_step_task_init(struct eth_hpp_plugin *plugin, spank_t spank)
 {
     if (!is_ours(plugin, spank))
         return 0;
-    if (plugin->error.status == ETH_HPP_OK &&
+    if (plugin->error.status == ETH_HPP_OK && find_launcher(plugin) &&
         (hand_over_options(&plugin->job, spank) != 0 || hand_over_inventory(plugin, spank) != 0 ||
          announce_task_exit(spank) != 0 ||
          run_through_launcher(eth_hpp_option_text(&plugin->site, ETH_HPP_SITE_LAUNCHER), spank) !=

@@ -14,6 +14,7 @@ start_cluster_of_faults() {
 	compile failing_calls.so pmix
 	mini_cluster start --nodes "$BATS_FILE_TMPDIR/nodes" --plugin "$PLUGIN" --launcher "$TEST_WORK/launcher"
 	sed -i 's|$| timeout=1|' "$CLUSTER_DIR/etc/plugstack.conf"
+	cp "$CLUSTER_DIR/etc/plugstack.conf" "$BATS_FILE_TMPDIR/"
 	write_slurmstepd
 	restart_slurmd -d "$TEST_WORK/slurmstepd"
 	: >"$TABLE"
@@ -29,6 +30,7 @@ stop_cluster_of_faults() {
 clean_up_fault() {
 	no_fault
 	rm -f "$TEST_WORK/inventory"
+	cp "$BATS_FILE_TMPDIR/plugstack.conf" "$CLUSTER_DIR/etc/"
 	on_node n1 sh -c 'rm -rf /run/eth-hpp/[0-9]*' # of epilogs that failed
 	# Where a test has failed: the next one finds a node again.
 	cluster_is_idle || on_cluster scontrol update nodename=n1 state=resume 2>/dev/null || true

@@ -44,7 +44,7 @@ static void open_plugin(int words, char **plugstack)
 static void the_task_runs_through_the_launcher(void **state)
 {
     (void)state;
-    char launcher[] = "launcher=/opt/eth-hpp", batch[] = "global_batch=64", seq[] = "seq=99";
+    char launcher[] = "launcher=/bin/sh", batch[] = "global_batch=64", seq[] = "seq=99";
     open_plugin(3, (char *[]){launcher, batch, seq});
     spank_setenv(NULL, "ETH_HPP_SEQ", "100", 1);
     spank_setenv(NULL, "ETH_HPP_DTYPE", "fp32", 1);
@@ -60,7 +60,7 @@ static void the_task_runs_through_the_launcher(void **state)
     assert_string_equal(spank_double_variable("ETH_HPP_VERBOSE"), "yes");
     assert_null(spank_double_variable("ETH_HPP_INVENTORY"));
 #ifndef HAVE_SPANK_PREPEND_TASK_ARGV
-    assert_string_equal(spank_double_variable("ETH_HPP_STEP_LAUNCHER"), "/opt/eth-hpp");
+    assert_string_equal(spank_double_variable("ETH_HPP_STEP_LAUNCHER"), "/bin/sh");
     assert_string_equal(spank_double_variable("ETH_HPP_STEP_COMMAND"), "./train");
     assert_string_equal(spank_double.argv[1], "--steps=3");
 #endif
@@ -107,6 +107,18 @@ static void a_bad_value_that_reaches_the_node_fails_the_task_and_forges_no_line(
                      spank_double.log);
     assert_ptr_equal(strchr(spank_double.log, '\n'),
                      spank_double.log + strlen(spank_double.log) - 1);
+    assert_ptr_equal(spank_double.argv[0], program);
+}
+
+static void a_launcher_that_is_not_there_is_named(void **state)
+{
+    (void)state;
+    char launcher[] = "launcher=/no/eth-hpp";
+    open_plugin(1, (char *[]){launcher});
+    spank_double_give("eth-hpp", "gpt2");
+    assert_int_equal(slurm_spank_task_init(NULL, 0, NULL), -1);
+    assert_ptr_equal(strstr(spank_double.log, "eth-hpp: cannot run the launcher /no/eth-hpp: No"),
+                     spank_double.log);
     assert_ptr_equal(spank_double.argv[0], program);
 }
 
@@ -239,6 +251,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             a_bad_value_that_reaches_the_node_fails_the_task_and_forges_no_line, fresh_step,
             end_step),
+        cmocka_unit_test_setup_teardown(a_launcher_that_is_not_there_is_named, fresh_step,
+                                        end_step),
         cmocka_unit_test_setup_teardown(an_option_of_100_megabytes_is_refused_in_a_short_line,
                                         fresh_step, end_step),
         cmocka_unit_test_setup_teardown(only_a_signal_that_is_news_is_reported, fresh_step,
