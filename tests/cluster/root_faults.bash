@@ -179,8 +179,8 @@ slurmd_starts() { # FAULT NAME
 	on_node n1 sh -c 'pid=$(cat "$0"); kill "$pid"; while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
 		export FAULT="$1" FAULT_LOG="$2" LD_PRELOAD="$3"; exec slurmd -N n1 -d "$4"' "$CLUSTER_DIR/run/slurmd-n1.pid" \
 		"$1" "$TEST_WORK/fault.log" "$TEST_WORK/failing_calls.so" "$TEST_WORK/slurmstepd"
+	wait_until 20 test -e "$TEST_WORK/fault.log"
 	wait_until 20 cluster_is_idle
-	[ -e "$TEST_WORK/fault.log" ]
 	restart_slurmd -d "$TEST_WORK/slurmstepd"
 	row "$2"
 }
