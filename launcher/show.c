@@ -66,11 +66,15 @@ static enum eth_hpp_status draw(const struct eth_hpp_option_set *set,
     struct eth_hpp_timeline timeline;
     enum eth_hpp_status status =
         eth_hpp_timeline_make(plan, cluster, profile, false, ROWS_MOST, &timeline, err);
-    if (status != ETH_HPP_OK)
+    if (status == ETH_HPP_OK) {
+        putchar('\n');
+        eth_hpp_timeline_print(&timeline, terminal_columns(), wants_colour(), stdout);
+        eth_hpp_timeline_free(&timeline);
+    } else if (status == ETH_HPP_ERR_UNSUPPORTED) {
+        printf("  %s\n", err->text); /* the table is there */
+    } else {
         return status;
-    putchar('\n');
-    eth_hpp_timeline_print(&timeline, terminal_columns(), wants_colour(), stdout);
-    eth_hpp_timeline_free(&timeline);
+    }
     return eth_hpp_planning_draw(eth_hpp_option_text(set, TRACE), eth_hpp_option_text(set, SVG),
                                  plan, cluster, profile, false, err);
 }

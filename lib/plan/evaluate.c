@@ -116,33 +116,24 @@ static void reckon(struct eth_hpp_stage_run *runs, int stages, int micro_batches
  * where even that is more computations than COSTLY, they are reckoned. */
 enum { SETTLED = 6, COSTLY = 2048 };
 
-/* Runs a pipeline; one of very many micro-batches is run with fewer, and the rest goes by at its
- * beat. */
+/* Where a search wants it quickly, fewer micro-batches are run than where it has to be exact. */
 static enum eth_hpp_status run(struct eth_hpp_evaluator *evaluator,
                                const struct eth_hpp_layout_pipeline *pipeline,
                                struct eth_hpp_stage_run *runs, struct eth_hpp_error *err)
 {
     int n = pipeline->micro_batches, stages = pipeline->stage_count;
-    int settled = 2 * (runs[0].in_flight + stages) + SETTLED;
+    int most = evaluator->observer != NULL || runs[0].order != NULL ? n
+               : evaluator->extrapolate ? 2 * (runs[0].in_flight + stages) + SETTLED
+                                        : eth_hpp_pipeline_exact(runs);
     double end;
-    if (!evaluator->extrapolate || n <= settled)
-        settled = n;
-    if (evaluator->extrapolate && settled * stages > COSTLY) {
+    if (evaluator->extrapolate && (n < most ? n : most) * stages > COSTLY) {
         reckon(runs, stages, n);
         return ETH_HPP_OK;
     }
     evaluator->pipeline.observer = evaluator->observer;
     evaluator->pipeline.first_stage = pipeline->first_stage;
-    enum eth_hpp_status status = eth_hpp_pipeline_run(
-        runs, stages, settled, evaluator->blocking_transfers, &evaluator->pipeline, &end, err);
-    if (status != ETH_HPP_OK || settled == n)
-        return status;
-    double rest_s = (n - settled) * eth_hpp_pipeline_find_pace(runs, stages, n).beat_s;
-    for (int i = 0; i < stages; i++) {
-        runs[i].last_start_s += rest_s;
-        runs[i].last_end_s += rest_s;
-    }
-    return ETH_HPP_OK;
+    return eth_hpp_pipeline_run_most(runs, stages, n, most, evaluator->blocking_transfers,
+                                     &evaluator->pipeline, &end, err);
 }
 
 /* What is computed from 0 on from now on begins at that time of the step. */

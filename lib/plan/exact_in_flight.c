@@ -13,8 +13,9 @@ static double run(struct eth_hpp_exact *x, int n)
     struct eth_hpp_workshop *shop = x->shop;
     double end_s = INFINITY;
     int64_t before = shop->evaluator.pipeline.computations;
-    if (eth_hpp_pipeline_run(x->runs, x->made.stage_count, n, false, &shop->evaluator.pipeline,
-                             &end_s, &shop->error) != ETH_HPP_OK)
+    if (eth_hpp_pipeline_run_most(x->runs, x->made.stage_count, n, eth_hpp_pipeline_exact(x->runs),
+                                  false, &shop->evaluator.pipeline, &end_s,
+                                  &shop->error) != ETH_HPP_OK)
         shop->failed = true;
     shop->work += 1 + (shop->evaluator.pipeline.computations - before) / 16;
     return end_s;

@@ -279,3 +279,47 @@ struct eth_hpp_pipeline_pace eth_hpp_pipeline_find_pace(const struct eth_hpp_sta
     }
     return pace;
 }
+
+/* Of a pipeline whose first `run` micro-batches end at end_s. Senders that wait have a beat that no
+ * formula here tells: it is what the second half of these takes. */
+static enum eth_hpp_status find_beat(const struct eth_hpp_stage_run *stages, int stage_count,
+                                     int run, bool blocking,
+                                     struct eth_hpp_pipeline_scratch *scratch, double end_s,
+                                     double *beat_s, struct eth_hpp_error *err)
+{
+    if (!blocking) {
+        *beat_s = eth_hpp_pipeline_find_pace(stages, stage_count, run).beat_s;
+        return ETH_HPP_OK;
+    }
+    double half_s = 0;
+    struct eth_hpp_stage_run *again = malloc((size_t)stage_count * sizeof(*again));
+    if (again == NULL)
+        return eth_hpp_error_memory(err, "the simulation of a pipeline");
+    memcpy(again, stages, (size_t)stage_count * sizeof(*again));
+    enum eth_hpp_status status =
+        run_pipeline(again, stage_count, run / 2, blocking, scratch, &half_s, err);
+    *beat_s = (end_s - half_s) / (run - run / 2);
+    free(again);
+    return status;
+}
+
+enum eth_hpp_status eth_hpp_pipeline_run_most(struct eth_hpp_stage_run *stages, int stage_count,
+                                              int micro_batches, int most, bool blocking,
+                                              struct eth_hpp_pipeline_scratch *scratch,
+                                              double *end_s, struct eth_hpp_error *err)
+{
+    const int run = smaller(micro_batches, most);
+    enum eth_hpp_status status =
+        eth_hpp_pipeline_run(stages, stage_count, run, blocking, scratch, end_s, err);
+    if (status != ETH_HPP_OK || run == micro_batches)
+        return status;
+    double beat_s = 0;
+    status = find_beat(stages, stage_count, run, blocking, scratch, *end_s, &beat_s, err);
+    const double rest_s = (micro_batches - run) * beat_s;
+    *end_s += rest_s;
+    for (int s = 0; s < stage_count; s++) {
+        stages[s].last_start_s += rest_s;
+        stages[s].last_end_s += rest_s;
+    }
+    return status;
+}

@@ -55,6 +55,19 @@ enum eth_hpp_status eth_hpp_pipeline_run(struct eth_hpp_stage_run *stages, int s
                                          struct eth_hpp_pipeline_scratch *scratch, double *end_s,
                                          struct eth_hpp_error *err);
 
+/* The same where the others than the first `most` micro-batches go by at the beat (below), which is
+ * all but exact where these are many more than are in flight. Not with orders of their own. */
+enum eth_hpp_status eth_hpp_pipeline_run_most(struct eth_hpp_stage_run *stages, int stage_count,
+                                              int micro_batches, int most, bool blocking,
+                                              struct eth_hpp_pipeline_scratch *scratch,
+                                              double *end_s, struct eth_hpp_error *err);
+
+/* So many as to tell no difference. */
+static inline int eth_hpp_pipeline_exact(const struct eth_hpp_stage_run *stages)
+{
+    return 4096 + 64 * stages[0].in_flight;
+}
+
 /* How 1F1B's time grows with the micro-batches, without running it. */
 struct eth_hpp_pipeline_pace {
     double beat_s;  /* of a micro-batch once the pipeline is in step: exact */

@@ -113,7 +113,7 @@ static enum eth_hpp_status compile_orders(const struct eth_hpp_plan *plan,
 
 /* A step of more forwards and backwards than this is taken to go on at its beat once it is in step,
  * which is all but exact: every one of them would take memory. */
-#define LONG 8e6
+#define LONG 1e6
 
 static double count_computations(const struct eth_hpp_plan *plan)
 {
@@ -266,9 +266,7 @@ eth_hpp_simulate_observed(const struct eth_hpp_plan *plan, const struct eth_hpp_
         status = eth_hpp_layout_from_plan(plan, cluster, &layout, err);
     if (status == ETH_HPP_OK)
         status = check_times(&cost, &layout, err);
-    evaluator.extrapolate =
-        observer == NULL && !blocking_transfers && count_computations(plan) > LONG;
-    if (status == ETH_HPP_OK && !evaluator.extrapolate)
+    if (status == ETH_HPP_OK && (observer != NULL || count_computations(plan) <= LONG))
         status = compile_orders(plan, profile, layout.stage_count, &orders, err);
     if (status == ETH_HPP_OK)
         status = eth_hpp_evaluate(&evaluator, &layout, orders.list, &made.step, err);

@@ -218,6 +218,23 @@ double eth_hpp_timeline_end(const struct eth_hpp_timeline_row *row, const struct
     return span->start_s + own < span->end_s ? span->start_s + own : span->end_s;
 }
 
+/* A computation of a row comes with up to two hand-overs, of 64 bytes each. */
+enum { COMPUTATIONS_MOST = 1 << 19 };
+
+static enum eth_hpp_status check_length(const struct eth_hpp_timeline *timeline,
+                                        struct eth_hpp_error *err)
+{
+    double computations = 0;
+    for (int i = 0; i < timeline->row_count; i++)
+        computations += 2.0 * timeline->plan->pipelines[timeline->rows[i].pipeline].micro_batches;
+    if (computations > COMPUTATIONS_MOST)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
+                                 "the step is too long to be drawn: its %d rows have %.0f forwards "
+                                 "and backwards, and %d are the most",
+                                 timeline->row_count, computations, COMPUTATIONS_MOST);
+    return ETH_HPP_OK;
+}
+
 enum eth_hpp_status
 eth_hpp_timeline_make(const struct eth_hpp_plan *plan, const struct eth_hpp_cluster *cluster,
                       const struct eth_hpp_profile *profile, bool blocking_transfers, int most_rows,
@@ -234,6 +251,8 @@ eth_hpp_timeline_make(const struct eth_hpp_plan *plan, const struct eth_hpp_clus
         add_worker_rows(&made);
     else if (!add_stage_rows(&made, most_rows))
         status = eth_hpp_error_memory(err, "the timeline");
+    if (status == ETH_HPP_OK)
+        status = check_length(&made, err);
     if (status == ETH_HPP_OK && !open_watch(&watch, &made))
         status = eth_hpp_error_memory(err, "the timeline");
     if (status == ETH_HPP_OK)

@@ -33,7 +33,8 @@ struct eth_hpp_timeline {
 /* Simulates a completed plan (eth_hpp_plan_complete). There is a row for each worker where that
  * makes at most `most_rows`, else one for each stage of the pipelines, like pipelines once, and of
  * long pipelines some stages where even that makes more than `most_rows`. Plan and cluster must
- * outlive it. Freed with eth_hpp_timeline_free. Errors: those of eth_hpp_simulate. */
+ * outlive it. Freed with eth_hpp_timeline_free. Errors: those of eth_hpp_simulate; UNSUPPORTED: the
+ * step is too long to be drawn. */
 enum eth_hpp_status
 eth_hpp_timeline_make(const struct eth_hpp_plan *plan, const struct eth_hpp_cluster *cluster,
                       const struct eth_hpp_profile *profile, bool blocking_transfers, int most_rows,

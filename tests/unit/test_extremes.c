@@ -173,12 +173,24 @@ static void links_a_thousand_times_apart_do_no_harm(void **state)
     fixture_close(&f);
 }
 
+static void the_largest_batch_is_planned(void **state)
+{
+    (void)state;
+    static const struct edge e = {2, 4, 1e-3, 3e-3, 1e10, 1e10, 24, 1 << 24};
+    struct fixture f;
+    plan_edge(&f, &e, ETH_HPP_EFFORT_DEFAULT);
+    assert_int_equal(idle_gpus(&f.plan, ""), 0);
+    assert_true(f.plan.predicted.gap < 1e-2);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_gpu_runs_everything),
         cmocka_unit_test(one_layer_is_not_cut),
         cmocka_unit_test(a_batch_of_one_sample_goes_through),
+        cmocka_unit_test(the_largest_batch_is_planned),
         cmocka_unit_test(a_sample_for_each_gpu_is_dealt),
         cmocka_unit_test(hundreds_of_layers_are_cut),
         cmocka_unit_test(a_kind_a_hundred_times_slower_stays_idle_with_the_reason),

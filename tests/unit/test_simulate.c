@@ -11,6 +11,17 @@ static void simulate(const struct fixture *f, bool blocking, struct eth_hpp_simu
     must(eth_hpp_simulate(&f->plan, &f->cluster, &f->profile, blocking, simulation, &err), &err);
 }
 
+/* In place, the first time that it stands there. */
+static void replace(char *text, size_t size, const char *old, const char *new)
+{
+    char *at = strstr(text, old);
+    assert_non_null(at);
+    const size_t tail = strlen(at + strlen(old)) + 1;
+    assert_true((size_t)(at - text) + strlen(new) + tail <= size);
+    memmove(at + strlen(new), at + strlen(old), tail);
+    memcpy(at, new, strlen(new));
+}
+
 static void assert_near(double a, double b)
 {
     if (fabs(a - b) > 1e-9 * fabs(b))
@@ -65,6 +76,33 @@ static void two_stages_follow_1f1b(void **state)
     assert_near(s.step.compute_s, 33.6e-3);
     eth_hpp_simulation_free(&s);
     fixture_close(&f);
+}
+
+static double compute_of_long(bool blocking, int micro_batches)
+{
+    char plan[1024], count[64];
+    struct fixture f;
+    struct eth_hpp_simulation s;
+    snprintf(plan, sizeof(plan), "%s", TWO_STAGES(""));
+    snprintf(count, sizeof(count), "\"global_batch\":%d,", micro_batches);
+    replace(plan, sizeof(plan), "\"global_batch\":3,", count);
+    snprintf(count, sizeof(count), "\"micro_batches\":%d,", micro_batches);
+    replace(plan, sizeof(plan), "\"micro_batches\":3,", count);
+    fixture_open(&f, CLUSTER, PROFILE, plan);
+    simulate(&f, blocking, &s);
+    const double compute_s = s.step.compute_s;
+    eth_hpp_simulation_free(&s);
+    fixture_close(&f);
+    return compute_s;
+}
+
+/* Of so many that most go by at the beat, as if all were run: stage 1 sets it, by 9 ms, and with
+ * senders that wait by 9.1. */
+static void millions_of_micro_batches_take_as_long_as_if_all_were_run(void **state)
+{
+    (void)state;
+    assert_near(compute_of_long(false, 1 << 23), 33.4e-3 + ((1 << 23) - 3) * 9e-3);
+    assert_near(compute_of_long(true, 1 << 23), 33.6e-3 + ((1 << 23) - 3) * 9.1e-3);
 }
 
 struct seen {
@@ -242,6 +280,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_gpu_takes_the_sum_of_its_layers),
         cmocka_unit_test(two_stages_follow_1f1b),
+        cmocka_unit_test(millions_of_micro_batches_take_as_long_as_if_all_were_run),
         cmocka_unit_test(an_observer_sees_the_step_that_is_predicted),
         cmocka_unit_test(recompute_runs_the_forward_again_and_keeps_inputs_only),
         cmocka_unit_test(in_flight_counts_in_memory),

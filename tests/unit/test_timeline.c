@@ -335,6 +335,23 @@ static void pictures_of_large_plans_stay_small(void **state)
     close_timeline(&f, &timeline);
 }
 
+static void a_step_that_is_too_long_is_not_drawn(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct eth_hpp_timeline timeline;
+    struct eth_hpp_error err = {0};
+    fixture_open(&f, CLUSTER, PROFILE,
+                 PLAN_HEAD "\"global_batch\":524288,\"pipelines\":[{\"micro_batch\":1,"
+                           "\"micro_batches\":524288,\"stages\":[{\"layers\":[0,6],\"workers\":["
+                           "{\"node\":\"a1\",\"gpus\":[0],\"samples\":1}]}]}]}");
+    assert_int_equal(
+        eth_hpp_timeline_make(&f.plan, &f.cluster, &f.profile, false, 8, &timeline, &err),
+        ETH_HPP_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "1048576 forwards and backwards"));
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +363,7 @@ int main(void)
         cmocka_unit_test(a_trace_has_every_instruction_of_every_rank),
         cmocka_unit_test(a_picture_is_well_formed_and_says_what_it_shows),
         cmocka_unit_test(pictures_of_large_plans_stay_small),
+        cmocka_unit_test(a_step_that_is_too_long_is_not_drawn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
