@@ -85,5 +85,5 @@ restarted() { # JOB
 	cat "$TEST_WORK/given-plan.out"
 	[ "$status" -eq 0 ]
 	same_losses given-plan reference
-	[ "$(grep -c 'pipeline 0' "$TEST_WORK/given-plan.out")" -ge 2 ]
+	[ "$(grep -c '^plan for ' "$TEST_WORK/given-plan.out")" -eq 3 ] # found, shown and run
 }
