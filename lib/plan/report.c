@@ -215,12 +215,19 @@ static bool alike(const struct eth_hpp_idle *a, const struct eth_hpp_idle *b)
            memcmp(a->gpus, b->gpus, (size_t)a->gpu_count * sizeof(*a->gpus)) == 0;
 }
 
+static int compare_names(const void *a, const void *b)
+{
+    return strverscmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 /* The nodes of idle entries as a hostlist that the caller frees; NULL when out of memory. */
 static char *fold_idle(const struct eth_hpp_plan *plan, int first, int end)
 {
     const char **names = malloc((size_t)(end - first) * sizeof(*names));
     for (int i = first; names != NULL && i < end; i++)
         names[i - first] = plan->idle[i].node;
+    if (names != NULL)
+        qsort(names, (size_t)(end - first), sizeof(*names), compare_names);
     char *text = names != NULL ? eth_hpp_hostlist_fold(names, end - first) : NULL;
     free(names);
     return text;
