@@ -52,8 +52,8 @@ check "show takes options behind the plan" \
 check "the same plan gives the same picture" cmp "$folder/svg" "$folder/svg2"
 check "a picture without its cluster is refused" code 2 show "$plan" --svg="$folder/none"
 check "and not begun" no test -e "$folder/none"
-sed 's/"idle": \[/&{"node":"t4-10","gpus":[0],"why":"slow"},{"node":"t4-9","gpus":[0],"why":"slow"},/' "$plan" >"$folder/idle.json"
-check "idle nodes are listed in their order" says "idle: t4-[9-10] GPU 0: slow" show "$folder/idle.json"
+sed 's/"idle": \[/&{"node":"t4-5","gpus":[0],"ranks":[4],"why":"slow"},{"node":"t4-4","gpus":[0],"ranks":[5],"why":"slow"},/' "$plan" >"$folder/idle.json"
+check "idle nodes are listed in their order" says "idle: t4-[4-5] GPU 0: slow" show "$folder/idle.json"
 check "two plans are refused" says "one plan file is needed, 2 are given" show "$plan" "$plan"
 check "a folder that is not there is said" says "nowhere" plan --svg="$folder/nowhere/svg"
 check "pictures want files" says "--trace needs a file" plan --trace=-
