@@ -221,7 +221,7 @@ static void hand_overs_go_both_ways_at_once(void **state)
 {
     (void)state;
     for (int order = 1; order <= 2; order++) { /* what the device does meanwhile, by other seeds */
-        char seed[8];
+        char seed[16];
         snprintf(seed, sizeof(seed), "%d", order);
         setenv("ETH_HPP_EMULATED_ORDER", seed, 1);
         expect_success(3, hand_over, NULL);
