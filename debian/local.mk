@@ -9,6 +9,7 @@ EXTRA_DIST += \
 	debian/eth-hpp-slurm-plugin.postrm \
 	debian/eth-hpp-slurm-plugin.prerm \
 	debian/eth-hpp.docs \
+	debian/eth-hpp.examples \
 	debian/eth-hpp.install \
 	debian/libethhpp-dev.install \
 	debian/libethhpp1.install \
