@@ -57,8 +57,8 @@ static void close_others(void)
         close((int)fd);
 }
 
-void eth_hpp_child_exec(uid_t user, gid_t group, int output, int complaint, char *const argv[],
-                        char *const environment[])
+void eth_hpp_child_exec(uid_t user, gid_t group, pid_t parent, int output, int complaint,
+                        char *const argv[], char *const environment[])
 {
     sigset_t none;
     int null = open("/dev/null", O_RDWR);
@@ -72,6 +72,9 @@ void eth_hpp_child_exec(uid_t user, gid_t group, int output, int complaint, char
     if (setsid() < 0 || sigprocmask(SIG_SETMASK, &none, NULL) != 0 || setgroups(0, NULL) != 0 ||
         setresgid(group, group, group) != 0 || setresuid(user, user, user) != 0 ||
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || chdir("/") != 0)
+        _exit(126);
+    /* Only now, since a change of ids takes it back; the parent may have been killed before. */
+    if (parent != 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent))
         _exit(126);
     execve(argv[0], argv, environment);
     _exit(127);
@@ -93,6 +96,7 @@ static enum eth_hpp_status start(char **argv, struct child *child, struct eth_hp
         close_pair(first);
         return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot make a pipe: %m");
     }
+    const pid_t parent = getpid();
     child->pid = fork();
     if (child->pid < 0) {
         close_pair(first);
@@ -100,7 +104,7 @@ static enum eth_hpp_status start(char **argv, struct child *child, struct eth_hp
         return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot start a process: %m");
     }
     if (child->pid == 0)
-        eth_hpp_child_exec(NOBODY, NOBODY, first[1], second[1], argv, environment);
+        eth_hpp_child_exec(NOBODY, NOBODY, parent, first[1], second[1], argv, environment);
     close(first[1]);
     close(second[1]);
     child->out.fd = first[0];

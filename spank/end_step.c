@@ -32,7 +32,7 @@ void eth_hpp_step_end(spank_t spank)
         /* A grandchild is nobody's here: slurmstepd neither waits for it nor finds it among its
          * tasks. */
         if (fork() == 0)
-            eth_hpp_child_exec(user, group, -1, -1, argv, environment);
+            eth_hpp_child_exec(user, group, 0, -1, -1, argv, environment);
         _exit(0);
     }
     if (between > 0)

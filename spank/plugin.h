@@ -78,10 +78,11 @@ bool eth_hpp_node_inventory_path(uint32_t job, const char *node, char *path, siz
 /* ---- child.c ---- */
 
 /* Between fork and exec: becomes the program as that user, in a session of its own, with the two
- * streams (-1: none) and nothing else that is open here. Only calls that are safe there; ends the
- * process with 126 or 127 where it fails. */
-void eth_hpp_child_exec(uid_t user, gid_t group, int output, int complaint, char *const argv[],
-                        char *const environment[]) __attribute__((noreturn));
+ * streams (-1: none) and nothing else that is open here. It is killed when `parent`, which has
+ * forked it, ends; 0: it may outlive that. Only calls that are safe there; ends the process with
+ * 126 or 127 where it fails. */
+void eth_hpp_child_exec(uid_t user, gid_t group, pid_t parent, int output, int complaint,
+                        char *const argv[], char *const environment[]) __attribute__((noreturn));
 
 /* Waits for at most `grace_s` for a child to end, and then ends it, with all of its process group.
  * Never waits blocking. False where that does not end it, as in a driver that hangs; else *status
