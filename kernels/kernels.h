@@ -94,8 +94,8 @@ struct eth_hpp_kernels_ops {
                                     struct eth_hpp_error *err);
     void (*release)(void *state, void *memory);
     /* Takes this much at once, or what a device has left if that is less; what is allocated from
-     * here on is cut from it and goes with the kernels. Devices where that brings nothing ignore
-     * it. Errors: MEMORY. */
+     * here on is cut from it, as long as there is enough of it, and goes with the kernels. Devices
+     * where that brings nothing ignore it. Errors: MEMORY. */
     enum eth_hpp_status (*reserve)(void *state, size_t bytes, struct eth_hpp_error *err);
     /* The host memory of to_device may be reused at once. to_host waits until the data are there.
      */

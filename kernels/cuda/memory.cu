@@ -37,12 +37,8 @@ static enum eth_hpp_status allocate(void *at, size_t bytes, void **memory,
 {
     piece *from = &static_cast<cuda *>(at)->reserved;
     const size_t wanted = divide_up(bytes == 0 ? 1 : bytes, ALIGNMENT) * ALIGNMENT;
-    if (from->memory == nullptr)
+    if (wanted > from->bytes - from->used) /* or nothing was reserved */
         return take(wanted, memory, err);
-    if (wanted > from->bytes - from->used)
-        return eth_hpp_error_set(err, ETH_HPP_ERR_MEMORY,
-                                 "the GPU had %zu bytes for tensors, of which %zu are left",
-                                 from->bytes, from->bytes - from->used);
     *memory = from->memory + from->used;
     from->used += wanted;
     return ETH_HPP_OK;

@@ -143,8 +143,11 @@ static enum eth_hpp_status start_alone(struct eth_hpp_context *context,
     struct eth_hpp_kernels *kernels = context->kernels;
     context->arena.kernels = kernels;
     context->arena.limit_bytes = memory_limit(context);
-    if (context->arena.limit_bytes > 0)
-        status = kernels->ops->reserve(kernels->state, (size_t)context->arena.limit_bytes, err);
+    /* What plans keep back on a GPU is for CUDA's and NCCL's own memory, which they take later. */
+    const double own =
+        context->arena.limit_bytes - (kernels->host_memory ? 0 : ETH_HPP_RESERVED_BYTES);
+    if (own > 0)
+        status = kernels->ops->reserve(kernels->state, (size_t)own, err);
     return status;
 }
 

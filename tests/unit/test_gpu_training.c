@@ -201,6 +201,29 @@ static void gpus_beside_cpus_are_refused(void **state)
     gpu_run_free(&run);
 }
 
+static void memory_is_taken_beyond_what_was_reserved(void **state)
+{
+    struct eth_hpp_kernels *kernels;
+    struct eth_hpp_error err = {0};
+    void *within = NULL, *beyond = NULL;
+    char last = 1;
+    (void)state;
+    setenv("ETH_HPP_CUDA_MODULE", EMULATED_MODULE, 1);
+    assert_int_equal(eth_hpp_kernels_create("cuda", ETH_HPP_FP32, &kernels, &err), ETH_HPP_OK);
+    const struct eth_hpp_kernels_ops *ops = kernels->ops;
+    assert_int_equal(ops->reserve(kernels->state, 1 << 20, &err), ETH_HPP_OK);
+    assert_int_equal(ops->allocate(kernels->state, 900 << 10, &within, &err), ETH_HPP_OK);
+    assert_int_equal(ops->allocate(kernels->state, 900 << 10, &beyond, &err), ETH_HPP_OK);
+    ops->zero(kernels->state, within, 900 << 10);
+    ops->zero(kernels->state, beyond, 900 << 10);
+    assert_int_equal(ops->to_host(kernels->state, &last, (char *)beyond + (900 << 10) - 1, 1, &err),
+                     ETH_HPP_OK);
+    assert_int_equal(last, 0);
+    ops->release(kernels->state, within);
+    ops->release(kernels->state, beyond);
+    eth_hpp_kernels_destroy(kernels);
+}
+
 static void a_device_that_is_no_device_is_named(void **state)
 {
     struct gpu_run run = gpu_run_make(&gpu_gpt, ETH_HPP_FP32, "abacus");
@@ -247,6 +270,7 @@ int main(void)
         cmocka_unit_test(bf16_trains_as_fp32_does_under_any_plan),
         cmocka_unit_test(fp16_trains_as_fp32_does_under_any_plan),
         cmocka_unit_test(gpus_beside_cpus_are_refused),
+        cmocka_unit_test(memory_is_taken_beyond_what_was_reserved),
         cmocka_unit_test(a_device_that_is_no_device_is_named),
         cmocka_unit_test(bf16_on_a_cpu_is_refused),
         cmocka_unit_test(a_module_that_is_missing_is_named),
