@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "kernels/kernels.h"
 #include "launcher/command.h"
 #include "launcher/train_options.h"
 #include "models/transformer.h"
@@ -210,6 +211,9 @@ static enum eth_hpp_status open_progress(struct run *run, struct eth_hpp_error *
         .metrics_path = eth_hpp_option_text(run->set, ETH_HPP_TRAIN_METRICS),
         .peak_bytes = run->peak_bytes,
         .ranks = eth_hpp_get_assignment(run->context)->world_size};
+    /* Of a plan for real GPUs, too, where their module is no more than emulated. */
+    if (strstr(eth_hpp_get_kernels(run->context)->name, "emulated") != NULL)
+        run->plan.emulated = true;
     return eth_hpp_progress_open(&run->plan, &showing, &run->progress, err);
 }
 

@@ -49,6 +49,8 @@ ends_saying() { # CODE TEXT TRAIN-ARGUMENTS...
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[ "$(grep -c "GPUs exchange data by NCCL [0-9.]*, emulated" <<<"$output")" -eq 1 ]
+	[[ $output == *"(emulated devices)"* ]]
+	[ "$(grep -c '"emulated":true' "$TEST_WORK/gpus.jsonl")" -eq $STEPS ]
 	same_losses_as_reference gpus
 }
 
@@ -57,7 +59,7 @@ ends_saying() { # CODE TEXT TRAIN-ARGUMENTS...
 	run train hosts -N2 --ntasks-per-node=2 --gpus-per-node=2 cuda
 	echo "$output"
 	[ "$status" -eq 0 ]
-	[ "$(grep -c "GPUs exchange data through the host: ETH_HPP_NCCL_LIBRARY is none" <<<"$output")" -eq 1 ]
+	[ "$(grep -c "GPUs exchange data through the host, emulated: ETH_HPP_NCCL_LIBRARY is none" <<<"$output")" -eq 1 ]
 	same_losses_as_reference hosts
 }
 

@@ -127,7 +127,7 @@ static void what_may_differ_is_let_pass(void **state)
         {1, "NCCL_DEBUG", "WARN", "GPUs exchange data by NCCL 2.30.7, emulated"},
         {1, "NCCL_SOCKET_IFNAME", "eth7", "GPUs exchange data by NCCL 2.30.7, emulated"},
         {-1, "ETH_HPP_EMULATED_NCCL_VERSION", "22907",
-         "GPUs exchange data through the host: ranks 0 and 1 share a GPU of host0, which NCCL can "
+         "GPUs exchange data through the host, emulated: ranks 0 and 1 share a GPU of host0, which NCCL can "
          "do from 2.30 on"},
         {-1, "NCCL_ALGO", "Ring", "GPUs exchange data by NCCL 2.30.7, emulated"},
         {-1, "ETH_HPP_NCCL_LIBRARY", "none", "GPUs exchange data through the host"},

@@ -252,12 +252,17 @@ static void set_variables(const struct verdict *verdict)
         setenv("NCCL_RUNTIME_CONNECT", "0", 0);
 }
 
+/* For lines that tell of devices. */
+static const char *emulated(const struct eth_hpp_nccl *nccl)
+{
+    return strstr(nccl->kernels->name, "emulated") != NULL ? ", emulated" : "";
+}
+
 static void say_version(const struct eth_hpp_nccl *nccl, int version, bool pinned)
 {
     char text[32];
     print_version(version, text, sizeof(text));
-    eth_hpp_log_info("GPUs exchange data by %s%s%s", text,
-                     strstr(nccl->kernels->name, "emulated") != NULL ? ", emulated" : "",
+    eth_hpp_log_info("GPUs exchange data by %s%s%s", text, emulated(nccl),
                      pinned ? ", with NCCL_ALGO and NCCL_PROTO pinned since GPUs are unlike" : "");
 }
 
@@ -282,7 +287,7 @@ static void decide(struct eth_hpp_nccl *nccl, const struct hello *hellos,
     if (verdict->used)
         say_version(nccl, hellos[0].version, verdict->pinned);
     else if (verdict->status == ETH_HPP_OK)
-        eth_hpp_log_info("GPUs exchange data through the host: %s", why);
+        eth_hpp_log_info("GPUs exchange data through the host%s: %s", emulated(nccl), why);
 }
 
 static enum eth_hpp_status hear_all(struct eth_hpp_nccl *nccl, struct hello *hellos,
