@@ -174,13 +174,17 @@ fiber *idle_fiber(size_t from)
 bool resume_ready()
 {
     bool moved = false;
-    for (size_t i = 0; i < m.fibers.size(); i++) {
-        fiber *f = m.fibers[i].get();
-        if (f->idle || f->waits_for->held == f->seen)
-            continue;
-        moved = true;
-        resume(f);
-    }
+    for (size_t first = 0; first < m.fibers.size(); first += WARP)
+        for (bool again = true; again;) {
+            again = false;
+            for (size_t i = first; i < first + WARP && i < m.fibers.size(); i++) {
+                fiber *f = m.fibers[i].get();
+                if (f->idle || f->waits_for->held == f->seen)
+                    continue;
+                again = moved = true;
+                resume(f);
+            }
+        }
     return moved;
 }
 
