@@ -51,11 +51,11 @@ result() { # TEXT...
 	[ $tenths -lt 200 ]
 }
 
-# The files in the folders that a node has for itself, and the names of the processes.
+# The files in the folders that a node has for itself, but for a checkout that lies there, and the names of the processes.
 traces() {
 	local node
 	for node in n1 n2 n3 n4; do
-		on_node $node sh -c 'find /run /tmp /dev/shm | sort; ps -eo comm= | sort' | sed "s/^/$node /"
+		on_node $node sh -c 'find /run /tmp /dev/shm -path "$0" -prune -o -print | sort; ps -eo comm= | sort' "$CHECKOUT" | sed "s/^/$node /"
 	done
 }
 
