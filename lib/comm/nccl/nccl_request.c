@@ -5,13 +5,11 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "comm/nccl/nccl.h"
 
-#define SPIN_S  1e-4
-#define REST_NS 50000
+#define SPIN_S 1e-4
 
 enum kind { SEND, RECV, SUM, REDUCE };
 
@@ -263,7 +261,6 @@ static enum eth_hpp_status late(const struct eth_hpp_request *r, double seconds,
 static enum eth_hpp_status wait_for(const struct eth_hpp_request *r, double timeout_s,
                                     struct eth_hpp_error *err)
 {
-    const struct timespec rest = {.tv_nsec = REST_NS};
     const double start = eth_hpp_clock_now();
     for (;;) {
         bool done = false;
@@ -276,7 +273,7 @@ static enum eth_hpp_status wait_for(const struct eth_hpp_request *r, double time
         if (waited > timeout_s)
             return r->kind == REDUCE ? ETH_HPP_OK : late(r, waited, err);
         if (waited > SPIN_S)
-            nanosleep(&rest, NULL);
+            eth_hpp_nccl_rest();
     }
 }
 
