@@ -32,7 +32,7 @@ struct eth_hpp_bootstrap {
     void *state;
     struct eth_hpp_bootstrap_place place;
     struct used_key *used;
-    int round;
+    int round; /* of the task: PMIx may show others an old value of a key that is put again */
 };
 
 int eth_hpp_bootstrap_environment(const char *name)
@@ -58,17 +58,6 @@ enum eth_hpp_status eth_hpp_bootstrap_create(const struct eth_hpp_bootstrap_ops 
     b->place = *place;
     *bootstrap = b;
     return ETH_HPP_OK;
-}
-
-/* PMIx may show others an old value of a key, so a process that was exec'ed by another one of the
- * same task (the training program by `eth-hpp launch`) uses keys of a round of its own. */
-static int next_round(void)
-{
-    int round = eth_hpp_bootstrap_environment("ETH_HPP_BOOTSTRAP_ROUND") + 1;
-    char text[16];
-    snprintf(text, sizeof(text), "%d", round);
-    setenv("ETH_HPP_BOOTSTRAP_ROUND", text, 1);
-    return round;
 }
 
 /* Tasks of the Slurm step that this process was started in; 1 outside of a step. A batch script has
@@ -98,8 +87,9 @@ static enum eth_hpp_status refuse(int tasks, bool pmix, struct eth_hpp_error *er
                              tasks);
 }
 
-static enum eth_hpp_status choose(int round, const struct eth_hpp_bootstrap_ops **ops, void **state,
-                                  struct eth_hpp_bootstrap_place *place, struct eth_hpp_error *err)
+static enum eth_hpp_status choose(const struct eth_hpp_bootstrap_ops **ops, void **state,
+                                  int *round, struct eth_hpp_bootstrap_place *place,
+                                  struct eth_hpp_error *err)
 {
     const int tasks = step_tasks();
     /* Some other starter than Slurm (mpirun) may have set PMIX_RANK as well. */
@@ -109,14 +99,14 @@ static enum eth_hpp_status choose(int round, const struct eth_hpp_bootstrap_ops 
 #ifdef HAVE_PMIX
     if (pmix) {
         *ops = &eth_hpp_bootstrap_pmix_ops;
-        status = eth_hpp_bootstrap_pmix_open(round, state, place, &reachable, err);
+        status = eth_hpp_bootstrap_pmix_open(state, place, round, &reachable, err);
         if (status != ETH_HPP_OK || reachable)
             return status;
     }
 #endif
     if (getenv("PMI_FD") != NULL && getenv("SLURM_STEP_ID") != NULL) {
         *ops = &eth_hpp_bootstrap_pmi2_ops;
-        status = eth_hpp_bootstrap_pmi2_open(round, state, place, &reachable, err);
+        status = eth_hpp_bootstrap_pmi2_open(state, place, round, &reachable, err);
         if (status != ETH_HPP_OK || reachable)
             return status;
     }
@@ -133,11 +123,11 @@ enum eth_hpp_status eth_hpp_bootstrap_open(struct eth_hpp_bootstrap **bootstrap,
     void *state = NULL;
     struct eth_hpp_bootstrap_place place = {.rank = 0};
     enum eth_hpp_status status;
+    int round = 0;
 
     if (gethostname(place.host, sizeof(place.host) - 1) != 0)
         return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "the host's name cannot be read: %m");
-    const int round = next_round();
-    status = choose(round, &ops, &state, &place, err);
+    status = choose(&ops, &state, &round, &place, err);
     if (status != ETH_HPP_OK)
         return status;
     status = eth_hpp_bootstrap_create(ops, state, &place, bootstrap, err);

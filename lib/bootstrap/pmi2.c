@@ -138,6 +138,29 @@ static enum eth_hpp_status find_neighbours(struct pmi2 *pmi2, struct eth_hpp_boo
     return ETH_HPP_OK;
 }
 
+static enum eth_hpp_status is_here(const struct pmi2 *pmi2, int rank, bool *here,
+                                   struct eth_hpp_error *err)
+{
+    char answer[ETH_HPP_PMI2_MESSAGE_BYTES], value[16];
+    enum eth_hpp_status status =
+        ask(pmi2, "info-getnodeattr", answer, err, "key=eth-hpp.%d.fence.%d.%d;wait=FALSE;",
+            pmi2->round, pmi2->fence, rank);
+    *here = status == ETH_HPP_OK && eth_hpp_pmi2_wire_field(answer, "value", value, sizeof(value));
+    return status;
+}
+
+/* How many bootstraps of this task have announced a fence before. */
+static enum eth_hpp_status find_round(struct pmi2 *pmi2, struct eth_hpp_error *err)
+{
+    enum eth_hpp_status status;
+    bool here;
+    pmi2->fence = 1;
+    for (pmi2->round = 0; (status = is_here(pmi2, pmi2->rank, &here, err)) == ETH_HPP_OK && here;)
+        pmi2->round++;
+    pmi2->fence = 0;
+    return status;
+}
+
 static void pmi2_close(void *state)
 {
     struct pmi2 *pmi2 = state;
@@ -152,9 +175,9 @@ static bool is_socket(int fd)
     return fd >= 0 && fstat(fd, &kind) == 0 && S_ISSOCK(kind.st_mode);
 }
 
-enum eth_hpp_status eth_hpp_bootstrap_pmi2_open(int round, void **state,
-                                                struct eth_hpp_bootstrap_place *place,
-                                                bool *reachable, struct eth_hpp_error *err)
+enum eth_hpp_status eth_hpp_bootstrap_pmi2_open(void **state, struct eth_hpp_bootstrap_place *place,
+                                                int *round, bool *reachable,
+                                                struct eth_hpp_error *err)
 {
     const char *job = getenv("PMI_JOBID");
     const int fd = eth_hpp_bootstrap_environment("PMI_FD");
@@ -165,17 +188,19 @@ enum eth_hpp_status eth_hpp_bootstrap_pmi2_open(int round, void **state,
     if (pmi2 == NULL)
         return eth_hpp_error_memory(err, "the bootstrap");
     pmi2->fd = fd;
-    pmi2->round = round;
     memcpy(pmi2->host, place->host, sizeof(pmi2->host));
     enum eth_hpp_status status = greet(fd, err);
     if (status == ETH_HPP_OK)
         status = find_place(pmi2, job, place, err);
     if (status == ETH_HPP_OK)
         status = find_neighbours(pmi2, place, err);
+    if (status == ETH_HPP_OK)
+        status = find_round(pmi2, err);
     if (status != ETH_HPP_OK) {
         pmi2_close(pmi2);
         return status;
     }
+    *round = pmi2->round;
     *state = pmi2;
     return ETH_HPP_OK;
 }
@@ -251,17 +276,6 @@ static enum eth_hpp_status announce(struct pmi2 *pmi2, struct eth_hpp_error *err
     pmi2->fence++;
     return ask(pmi2, "info-putnodeattr", answer, err, "key=eth-hpp.%d.fence.%d.%d;value=here;",
                pmi2->round, pmi2->fence, pmi2->rank);
-}
-
-static enum eth_hpp_status is_here(const struct pmi2 *pmi2, int rank, bool *here,
-                                   struct eth_hpp_error *err)
-{
-    char answer[ETH_HPP_PMI2_MESSAGE_BYTES], value[16];
-    enum eth_hpp_status status =
-        ask(pmi2, "info-getnodeattr", answer, err, "key=eth-hpp.%d.fence.%d.%d;wait=FALSE;",
-            pmi2->round, pmi2->fence, rank);
-    *here = status == ETH_HPP_OK && eth_hpp_pmi2_wire_field(answer, "value", value, sizeof(value));
-    return status;
 }
 
 /* Where some of the node are missing: names them on the lowest rank that is there. */

@@ -12,11 +12,15 @@
  * connected anew: a rank's old connection is closed, and seen to be, before its new one is used.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <pmix.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -110,9 +114,33 @@ static enum eth_hpp_status fence_init(struct fence *fence, struct eth_hpp_error 
                      : eth_hpp_error_set(err, ETH_HPP_ERR_IO, "a lock: %s", strerror(code));
 }
 
-enum eth_hpp_status eth_hpp_bootstrap_pmix_open(int round, void **state,
-                                                struct eth_hpp_bootstrap_place *place,
-                                                bool *reachable, struct eth_hpp_error *err)
+/* The server shows others the old values of a key that is put again, and this rank none of its own
+ * of an earlier connection. So the task's bootstraps are counted by the length of a file, in the
+ * step's own folder, which Slurm removes with the step. */
+static enum eth_hpp_status next_round(const struct pmix *pmix, int *round,
+                                      struct eth_hpp_error *err)
+{
+    const char *folder = getenv("PMIX_SERVER_TMPDIR");
+    char path[PATH_MAX];
+    struct stat info;
+    if (folder == NULL)
+        return eth_hpp_error_set(err, ETH_HPP_ERR_PEER,
+                                 "PMIx: the step has no folder: PMIX_SERVER_TMPDIR is not set");
+    snprintf(path, sizeof(path), "%s/eth-hpp.%u", folder, pmix->self.rank);
+    const int file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    const bool counted = file >= 0 && fstat(file, &info) == 0 && write(file, "+", 1) == 1;
+    enum eth_hpp_status status =
+        counted ? ETH_HPP_OK : eth_hpp_error_set(err, ETH_HPP_ERR_IO, "%s: %m", path);
+    if (file >= 0)
+        close(file);
+    if (counted)
+        *round = (int)info.st_size;
+    return status;
+}
+
+enum eth_hpp_status eth_hpp_bootstrap_pmix_open(void **state, struct eth_hpp_bootstrap_place *place,
+                                                int *round, bool *reachable,
+                                                struct eth_hpp_error *err)
 {
     struct pmix *pmix = calloc(1, sizeof(*pmix));
     if (pmix == NULL)
@@ -132,7 +160,9 @@ enum eth_hpp_status eth_hpp_bootstrap_pmix_open(int round, void **state,
     }
     status = find_place(pmix, place, err);
     if (status == ETH_HPP_OK)
-        status = eth_hpp_pmix_presence_open(&pmix->self, place->size, round, &pmix->presence, err);
+        status = next_round(pmix, round, err);
+    if (status == ETH_HPP_OK)
+        status = eth_hpp_pmix_presence_open(&pmix->self, place->size, *round, &pmix->presence, err);
     if (status != ETH_HPP_OK) {
         PMIx_Finalize(NULL, 0);
         goto free_state;

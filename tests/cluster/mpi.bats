@@ -13,6 +13,7 @@ train="$eth_hpp train --data=text --seed=7 --log-every=1 --metrics="
 setup_file() {
 	cp /usr/share/common-licenses/GPL-3 "$TEST_WORK/text"
 	plan_unlike >"$TEST_WORK/unlike.json"
+	compile late_finalize.so pmix
 }
 
 teardown() {
@@ -43,8 +44,19 @@ rank 6/8 0 node4 node1
 rank 7/8 1 node4 node1" ]
 }
 
-@test "a task may launch more than once, and the program's exit code is kept" {
-	run all_gpus sh -c "$eth_hpp launch --model=gpt2-tiny6 --calibrate=no -- true && exec $eth_hpp launch --model=gpt2-tiny6 --calibrate=no -- sh -c 'exit 7'"
+@test "a task may launch more than once, each time with that launch's plan, and the program's exit code is kept" {
+	run all_gpus sh -c "for batch in 16 24 32; do
+		$eth_hpp launch --model=gpt2-tiny6 --global-batch=\$batch --calibrate=no -- sh -c 'tr -d \" \" <\$ETH_HPP_PLAN_FILE | grep \"^.global_batch\"; exit 7' || code=\$?
+	done; exit \$code"
+	echo "$output"
+	[ "$status" -eq 7 ]
+	for batch in 16 24 32; do [ "$(grep -c "^\"global_batch\":$batch,$" <<<"$output")" -eq 8 ]; done
+}
+
+# The first of a node is back in PMIx before the second has left it.
+@test "a rank that is late between two launches does not spoil the second" {
+	local launch="$eth_hpp launch --model=gpt2-tiny6 --calibrate=no --"
+	run all_gpus --export="ALL,LD_PRELOAD=$TEST_WORK/late_finalize.so" sh -c "$launch true && exec $launch sh -c 'exit 7'"
 	echo "$output"
 	[ "$status" -eq 7 ]
 }

@@ -128,7 +128,6 @@ static int start(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, server->sockets), 0);
     snprintf(fd, sizeof(fd), "%d", server->sockets[1]);
     unsetenv("PMIX_NAMESPACE");
-    unsetenv("ETH_HPP_BOOTSTRAP_ROUND");
     setenv("PMI_FD", fd, 1);
     setenv("PMI_RANK", "5", 1);
     setenv("PMI_JOBID", "7.0", 1);
@@ -218,6 +217,27 @@ static void what_a_rank_has_not_published_is_an_error(void **state)
     eth_hpp_bootstrap_close(bootstrap);
 }
 
+/* As after `eth-hpp launch`, whichever process of the task launches again. */
+static void a_later_bootstrap_does_not_see_what_an_earlier_one_published(void **state)
+{
+    (void)state;
+    struct eth_hpp_error err;
+    for (int i = 0; i < 3; i++) {
+        struct eth_hpp_bootstrap *bootstrap = open_one();
+        void *value;
+        size_t size;
+        assert_int_equal(eth_hpp_bootstrap_get(bootstrap, 5, "key", &value, &size, &err),
+                         ETH_HPP_ERR_PEER);
+        assert_int_equal(eth_hpp_bootstrap_put(bootstrap, "key", &i, sizeof(i), &err), ETH_HPP_OK);
+        assert_int_equal(eth_hpp_bootstrap_fence(bootstrap, 10, &err), ETH_HPP_OK);
+        assert_int_equal(eth_hpp_bootstrap_get(bootstrap, 5, "key", &value, &size, &err),
+                         ETH_HPP_OK);
+        assert_memory_equal(value, &i, sizeof(i));
+        free(value);
+        eth_hpp_bootstrap_close(bootstrap);
+    }
+}
+
 static void a_rank_of_the_node_that_does_not_come_is_named(void **state)
 {
     struct server *server = *state;
@@ -290,6 +310,7 @@ int main(void)
         TEST(one_greeting_serves_all_of_a_task),
         TEST(values_of_any_bytes_and_length_come_back),
         TEST(what_a_rank_has_not_published_is_an_error),
+        TEST(a_later_bootstrap_does_not_see_what_an_earlier_one_published),
         TEST(a_rank_of_the_node_that_does_not_come_is_named),
         TEST(an_answer_that_makes_no_sense_is_an_error),
         TEST(a_server_that_speaks_another_version_is_an_error),
