@@ -9,6 +9,7 @@ spank_parts = \
 	spank/spank_eth_hpp.c \
 	spank/child.c \
 	spank/end_step.c \
+	spank/folder.c \
 	spank/node.c \
 	spank/options.c \
 	spank/step.c \

@@ -1,9 +1,6 @@
-/* Prolog and epilog: a node's inventory for a job, in a folder that only root can change. */
+/* Prolog and epilog: a node's inventory for a job. */
 #include "spank/plugin.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,59 +13,54 @@
 #include "base/log.h"
 #include "inventory/inventory.h"
 
-#define RUN_FOLDER "/run/eth-hpp"
+enum { PATH_BYTES = 256, STUCK_PAUSE_S = 600, WORK_TIMEOUT_S = 5 };
 
-enum { PATH_BYTES = 256, STUCK_PAUSE_S = 600, WRITE_TIMEOUT_S = 5 };
-
-/* The name becomes a file name: letters, digits, '-', '_' and inner dots. */
-static bool is_plain_name(const char *name)
-{
-    static const char allowed[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-    return name != NULL && name[0] != '\0' && name[0] != '.' && strlen(name) < 128 &&
-           strspn(name, allowed) == strlen(name);
-}
-
-bool eth_hpp_node_inventory_path(uint32_t job, const char *node, char *path, size_t size)
-{
-    return is_plain_name(node) &&
-           snprintf(path, size, RUN_FOLDER "/%u/%s.json", job, node) < (int)size;
-}
-
-static void job_folder(uint32_t job, char *path, size_t size)
-{
-    snprintf(path, size, RUN_FOLDER "/%u", job);
-}
+/* What a prolog or an epilog is for. */
+struct job {
+    uint32_t id;
+    uid_t user;
+    const char *node;
+};
 
 /* slurmd names the node to its prolog and epilog; they get no variable from a user but under
  * SPANK_. */
-static bool job_and_node(spank_t spank, uint32_t *job, const char **node)
+static bool job_here(spank_t spank, struct job *job)
 {
-    *node = getenv("SLURMD_NODENAME");
-    if (spank_get_item(spank, S_JOB_ID, job) == ESPANK_SUCCESS && is_plain_name(*node))
+    job->node = getenv("SLURMD_NODENAME");
+    if (spank_get_item(spank, S_JOB_ID, &job->id) == ESPANK_SUCCESS &&
+        spank_get_item(spank, S_JOB_UID, &job->user) == ESPANK_SUCCESS &&
+        eth_hpp_node_is_plain_name(job->node))
         return true;
-    eth_hpp_log_error("the job or the node of a prolog or epilog is not known");
+    eth_hpp_log_error("the job, its user or the node of a prolog or epilog is not known");
     return false;
 }
 
-static bool make_folder(const char *path)
+/* In a process of its own: a prolog or epilog that crashes, as libraries may where there is no
+ * memory, that is ended by a signal or waits for a disk would drain the node. */
+static void do_apart(const char *what, void (*work)(struct eth_hpp_plugin *, const struct job *),
+                     struct eth_hpp_plugin *plugin, const struct job *job, double limit_s)
 {
-    struct stat info;
-    /* Users have to reach their own files, whatever slurmd's umask is, but not to list those of
-     * others. */
-    if ((mkdir(path, 0711) != 0 && errno != EEXIST) || lstat(path, &info) != 0 ||
-        !S_ISDIR(info.st_mode) || info.st_uid != 0 || chmod(path, 0711) != 0) {
-        eth_hpp_log_error("cannot make the folder %s of root's: %m", path);
-        return false;
+    int status = 0;
+    const pid_t worker = fork();
+    if (worker == 0) {
+        work(plugin, job);
+        _exit(0);
     }
-    return true;
+    if (worker < 0)
+        eth_hpp_log_error("job %u: %s of %s: cannot start a process: %m", job->id, what, job->node);
+    else if (!eth_hpp_child_collect(worker, limit_s, &status))
+        eth_hpp_log_error("job %u: %s of %s took longer than %g s", job->id, what, job->node,
+                          limit_s);
+    else if (WIFSIGNALED(status))
+        eth_hpp_log_error("job %u: %s of %s was ended by signal %d", job->id, what, job->node,
+                          WTERMSIG(status));
 }
 
 /* ---- a driver that hangs ---- */
 
 static void stuck_path(const char *node, char *path, size_t size)
 {
-    snprintf(path, size, RUN_FOLDER "/%s.stuck", node);
+    snprintf(path, size, ETH_HPP_RUN_FOLDER "/%s.stuck", node);
 }
 
 /* A process that hangs inside the driver cannot be ended: asking again would leave one more. */
@@ -89,7 +81,7 @@ static void note_stuck(const char *node, pid_t pid)
     struct eth_hpp_error err;
     stuck_path(node, path, sizeof(path));
     int length = snprintf(text, sizeof(text), "%ld\n", (long)pid);
-    if (eth_hpp_file_write(path, text, (size_t)length, 0644, &err) != ETH_HPP_OK)
+    if (eth_hpp_file_write(path, text, (size_t)length, 0600, &err) != ETH_HPP_OK)
         eth_hpp_log_error("%s", err.text);
 }
 
@@ -141,46 +133,23 @@ static enum eth_hpp_status collect(struct eth_hpp_plugin *plugin, const char *no
     return status;
 }
 
-static void write_inventory(struct eth_hpp_plugin *plugin, uint32_t job, const char *node)
+static void write_inventory(struct eth_hpp_plugin *plugin, const struct job *job)
 {
-    char path[PATH_BYTES], folder[PATH_BYTES];
+    char path[PATH_BYTES];
     struct eth_hpp_error err;
     char *text = NULL;
     size_t size;
-    job_folder(job, folder, sizeof(folder));
-    if (!make_folder(RUN_FOLDER) || !make_folder(folder) ||
-        !eth_hpp_node_inventory_path(job, node, path, sizeof(path)))
+    if (!eth_hpp_folder_make(job->id, job->user) ||
+        !eth_hpp_node_inventory_path(job->id, job->node, path, sizeof(path)))
         return;
-    if (collect(plugin, node, &text, &size, &err) != ETH_HPP_OK) {
-        eth_hpp_log_warning("job %u: no inventory of %s: %s", job, node, err.text);
-        text = empty_inventory(node, err.text);
+    if (collect(plugin, job->node, &text, &size, &err) != ETH_HPP_OK) {
+        eth_hpp_log_warning("job %u: no inventory of %s: %s", job->id, job->node, err.text);
+        text = empty_inventory(job->node, err.text);
         size = text != NULL ? strlen(text) : 0;
     }
     if (text != NULL && eth_hpp_file_write(path, text, size, 0644, &err) != ETH_HPP_OK)
-        eth_hpp_log_error("job %u: %s", job, err.text);
+        eth_hpp_log_error("job %u: %s", job->id, err.text);
     free(text);
-}
-
-/* In a process of its own: a prolog that crashes, as libraries may where there is no memory, or
- * that waits for a disk would drain the node. */
-static void write_inventory_apart(struct eth_hpp_plugin *plugin, uint32_t job, const char *node)
-{
-    int status = 0;
-    const double limit =
-        eth_hpp_option_number(&plugin->site, ETH_HPP_SITE_TIMEOUT) + WRITE_TIMEOUT_S;
-    const pid_t writer = fork();
-    if (writer == 0) {
-        write_inventory(plugin, job, node);
-        _exit(0);
-    }
-    if (writer < 0)
-        eth_hpp_log_error("job %u: no inventory of %s: cannot start a process: %m", job, node);
-    else if (!eth_hpp_child_collect(writer, limit, &status))
-        eth_hpp_log_error("job %u: writing the inventory of %s took longer than %g s", job, node,
-                          limit);
-    else if (WIFSIGNALED(status))
-        eth_hpp_log_error("job %u: writing the inventory of %s was ended by signal %d", job, node,
-                          WTERMSIG(status));
 }
 
 /* What the user typed matters here only as asked or not. */
@@ -194,44 +163,24 @@ static bool is_wanted(const struct eth_hpp_plugin *plugin, spank_t spank)
 
 void eth_hpp_node_prolog(struct eth_hpp_plugin *plugin, spank_t spank)
 {
-    uint32_t job;
-    const char *node;
+    struct job job;
     /* What is wrong with plugstack.conf slurmd has said at its start. */
     if (plugin->error.status == ETH_HPP_ERR_MEMORY)
         eth_hpp_log_error("no inventory is taken: %s", plugin->error.text);
-    if (plugin->error.status == ETH_HPP_OK && is_wanted(plugin, spank) &&
-        job_and_node(spank, &job, &node))
-        write_inventory_apart(plugin, job, node);
+    if (plugin->error.status == ETH_HPP_OK && is_wanted(plugin, spank) && job_here(spank, &job))
+        do_apart("the inventory", write_inventory, plugin, &job,
+                 eth_hpp_option_number(&plugin->site, ETH_HPP_SITE_TIMEOUT) + WORK_TIMEOUT_S);
 }
 
-/* The inventory, and what was being written where its writer was killed. */
-static void remove_inventory(const char *folder, const char *node)
+static void remove_inventory(struct eth_hpp_plugin *plugin, const struct job *job)
 {
-    const size_t length = strlen(node);
-    DIR *files = opendir(folder);
-    if (files == NULL) {
-        if (errno != ENOENT) /* most jobs have none */
-            eth_hpp_log_error("cannot open %s: %m", folder);
-        return;
-    }
-    for (const struct dirent *file; (file = readdir(files)) != NULL;)
-        if (strncmp(file->d_name, node, length) == 0 &&
-            strncmp(file->d_name + length, ".json", 5) == 0 &&
-            unlinkat(dirfd(files), file->d_name, 0) != 0)
-            eth_hpp_log_error("cannot remove %s/%s: %m", folder, file->d_name);
-    closedir(files);
-    /* Nodes that share a machine share the folder. */
-    if (rmdir(folder) != 0 && errno != ENOENT && errno != ENOTEMPTY)
-        eth_hpp_log_error("cannot remove %s: %m", folder);
+    (void)plugin;
+    eth_hpp_folder_remove(job->id, job->node);
 }
 
 void eth_hpp_node_epilog(spank_t spank)
 {
-    uint32_t job;
-    const char *node;
-    char folder[PATH_BYTES];
-    if (!job_and_node(spank, &job, &node))
-        return;
-    job_folder(job, folder, sizeof(folder));
-    remove_inventory(folder, node);
+    struct job job;
+    if (job_here(spank, &job))
+        do_apart("removing the inventory", remove_inventory, NULL, &job, WORK_TIMEOUT_S);
 }

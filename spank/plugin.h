@@ -6,6 +6,7 @@
  *   step.c      slurmstepd: runs the tasks' command through `eth-hpp launch`, reports dead ranks
  *   end_step.c  slurmstepd: ends a step that a rank has died in
  *   node.c      prolog and epilog: takes the node's inventory, removes it
+ *   folder.c    where it lies
  *
  * No part may end the process, wait without a limit, or (as root) open a path that a user names.
  */
@@ -72,8 +73,23 @@ int eth_hpp_submit_check(struct eth_hpp_plugin *plugin);
 void eth_hpp_node_prolog(struct eth_hpp_plugin *plugin, spank_t spank);
 void eth_hpp_node_epilog(spank_t spank);
 
+/* ---- folder.c ---- */
+
+#define ETH_HPP_RUN_FOLDER "/run/eth-hpp"
+
+/* The node's name becomes a file's: letters, digits, '-', '_' and inner dots. */
+bool eth_hpp_node_is_plain_name(const char *name);
+
 /* The inventory's path of a job on a node; false where the node's name is no plain name. */
 bool eth_hpp_node_inventory_path(uint32_t job, const char *node, char *path, size_t size);
+
+/* Makes the folder of a job, which its user alone can reach the files of; false, and logged, where
+ * that cannot be, or where something is in its place. */
+bool eth_hpp_folder_make(uint32_t job, uid_t user);
+
+/* Removes the node's inventory of a job, and the folder with the last of them. Failures are
+ * logged. */
+void eth_hpp_folder_remove(uint32_t job, const char *node);
 
 /* ---- child.c ---- */
 

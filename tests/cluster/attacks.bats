@@ -130,7 +130,7 @@ plant() { # PROGRAM...
 	echo "$output"
 	[ "$status" -eq 0 ]
 	grep -qxE 'root 644 regular file /run/eth-hpp/[0-9]+/n1.json' <<<"$output"
-	grep -qxE 'root 711 directory /run/eth-hpp/[0-9]+' <<<"$output"
+	grep -qxE 'root 710 directory /run/eth-hpp/[0-9]+' <<<"$output"
 	grep -qxF 'root 711 directory /run/eth-hpp' <<<"$output"
 	grep -qxF tried <<<"$output"
 	[[ $output != *DONE* ]]
@@ -158,6 +158,9 @@ start_victim() { # OPTION... -- COMMAND: what its task does first
 		try cp "$0" "/run/eth-hpp/$job/n1.json"
 		try rm -f "/run/eth-hpp/$job/n1.json"
 		try touch "/run/eth-hpp/$job/n2.json"
+		try cat "/run/eth-hpp/$job/n1.json"
+		try stat "/run/eth-hpp/$job/n1.json"
+		try ls "/run/eth-hpp/$job"
 		try cat "/proc/$pid/environ"
 		try ls "/proc/$pid/fd"
 		try kill -KILL "$pid"
@@ -165,7 +168,9 @@ start_victim() { # OPTION... -- COMMAND: what its task does first
 		try srun --jobid="$job" --overlap --eth-hpp=gpt2 true
 		echo "own $SLURM_JOB_ID $ETH_HPP_INVENTORY"
 	END
-	run as "$MALLORY" env ETH_HPP_INVENTORY="$what" srun -N1 -n1 -w n1 --overlap --eth-hpp=gpt2 sh "$LOOT/try" "$job" "$pid"
+	# Of the victim's group, as all users of a site may be.
+	run on_cluster setpriv --reuid="$MALLORY" --regid="$VICTIM" --clear-groups env ETH_HPP_INVENTORY="$what" \
+		srun -N1 -n1 -w n1 --overlap --eth-hpp=gpt2 sh "$LOOT/try" "$job" "$pid"
 	echo "$output"
 	[ "$status" -eq 0 ]
 	grep -qE '^own ([0-9]+) /run/eth-hpp/\1/n1.json$' <<<"$output"

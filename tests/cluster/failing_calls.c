@@ -26,6 +26,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -160,6 +161,9 @@ FAILING("files", int, -1, fsync, (int fd), (fd))
 FAILING("files", int, -1, fchmod, (int fd, mode_t mode), (fd, mode))
 FAILING("files", int, -1, chmod, (const char *path, mode_t mode), (path, mode))
 FAILING("files", int, -1, mkdir, (const char *path, mode_t mode), (path, mode))
+FAILING("files", int, -1, setxattr,
+        (const char *path, const char *name, const void *value, size_t size, int flags),
+        (path, name, value, size, flags))
 FAILING("files", int, -1, rename, (const char *from, const char *to), (from, to))
 FAILING("files", int, -1, unlink, (const char *path), (path))
 FAILING("files", int, -1, unlinkat, (int folder, const char *path, int flags),

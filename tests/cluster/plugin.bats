@@ -79,7 +79,7 @@ has() { # LINE: among the output's lines
 	run on_cluster srun -N1 --eth-hpp=gpt2 sh -c \
 		'stat -c "%U %a" "$ETH_HPP_INVENTORY" "${ETH_HPP_INVENTORY%/*}" /run/eth-hpp; cat "$ETH_HPP_INVENTORY"'
 	[ "$status" -eq 0 ]
-	[ "$(grep -cxE 'root (644|711)' <<<"$output")" -eq 3 ]
+	[ "$(grep -cxE 'root (644|710|711)' <<<"$output")" -eq 3 ]
 	[[ $output == *'"driver":"65534 65534 65534 0"'* ]]
 	wait_until 10 no_inventory_left
 }
