@@ -28,8 +28,9 @@ static void dropout(void *at, const struct eth_hpp_dropout *dropout, size_t samp
     cuda *state = static_cast<cuda *>(at);
     with_value(state, [=](auto value) {
         using T = decltype(value);
-        launch(state, "dropout", dropout_kernel<T>, blocks_for(state, samples * count / 4, THREADS),
-               THREADS, dropping_of(dropout), samples, count, (T *)values);
+        launch(state, "dropout", dropout_kernel<T>,
+               blocks_for(state, divide_up(samples * count, 4), THREADS), THREADS,
+               dropping_of(dropout), samples, count, (T *)values);
     });
 }
 

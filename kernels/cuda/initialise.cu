@@ -26,8 +26,9 @@ static void random_normal(void *at, size_t count, uint64_t seed, uint64_t tensor
                           void *weights)
 {
     cuda *state = static_cast<cuda *>(at);
-    launch(state, "random_normal", random_normal_kernel, blocks_for(state, count / 4, THREADS),
-           THREADS, count, seed, tensor, deviation, (float *)weights);
+    launch(state, "random_normal", random_normal_kernel,
+           blocks_for(state, divide_up(count, 4), THREADS), THREADS, count, seed, tensor, deviation,
+           (float *)weights);
 }
 
 static void fill(void *at, size_t count, double number, void *weights)

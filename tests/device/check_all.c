@@ -445,11 +445,13 @@ int device_check_all(struct device_check *check)
     check_rotary(check, &(struct eth_hpp_rotary){3 * 17, 17, 5, 6, 47, 10000, false});
     check_rotary(check, &(struct eth_hpp_rotary){2 * 300, 300, 3, 128, 512, 500000, true});
     check_dropout(check, &dropout, 3, 200);
+    check_dropout(check, &dropout, 1, 3); /* less than a thread draws at a time */
     check_cross_entropy(check, 11, 7);
     check_cross_entropy(check, 9, 1003);
     check_norms(check, 100003);
     check_adamw(check, 1001);
     check_cast(check, 1003);
     check_initialisation(check, 1003);
+    check_initialisation(check, 3);
     return check->failures;
 }
