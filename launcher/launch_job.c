@@ -97,6 +97,24 @@ static enum eth_hpp_status check_dtype(const char *whose, enum eth_hpp_dtype dty
         ranks[unable].time_scale > 0 ? "emulated by the processors" : ranks[unable].gpu.name);
 }
 
+/* Heads of attention that the built-in model has kernels for on all devices. */
+static enum eth_hpp_status check_heads(const struct eth_hpp_model *model,
+                                       const struct eth_hpp_launch_rank *ranks, int count,
+                                       struct eth_hpp_error *err)
+{
+    for (int r = 0; r < count && eth_hpp_model_is_built_in(model); r++) {
+        char device[ETH_HPP_LAUNCH_DEVICE_MAX];
+        eth_hpp_launch_device(&ranks[r], device);
+        const int most = eth_hpp_capabilities_get(device)->max_head_size;
+        if (model->head_size > most)
+            return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
+                                     "%s has attention heads of %d values: on the device of rank "
+                                     "%d the runtime computes heads of %d at most",
+                                     model->name, model->head_size, r, most);
+    }
+    return ETH_HPP_OK;
+}
+
 /* "auto": the best that all devices and the runtime have. */
 static enum eth_hpp_status choose_dtype(const struct eth_hpp_option_set *options,
                                         const struct eth_hpp_launch_rank *ranks, int count,
@@ -152,6 +170,8 @@ enum eth_hpp_status eth_hpp_launch_job_make(const struct eth_hpp_option_set *opt
         status = made.has_plan
                      ? check_dtype("the given plan's dtype ", made.dtype, ranks, count, err)
                      : fill_defaults(options, ranks, count, &made, err);
+    if (status == ETH_HPP_OK)
+        status = check_heads(&made.model, ranks, count, err);
     if (status == ETH_HPP_OK && made.sequence_length > made.model.context)
         status = eth_hpp_error_set(err, ETH_HPP_ERR_INPUT,
                                    "--seq=%d is longer than the context of %s, %d tokens",

@@ -1,15 +1,16 @@
 #include "runtime/capabilities.h"
 
+#include <limits.h>
 #include <string.h>
 
 #define ALL_DEVICES .max_tensor_parallel = 1, .recompute = true, .sharded_optimizer = true
 
 const struct eth_hpp_capabilities *eth_hpp_capabilities_get(const char *device)
 {
-    static const struct eth_hpp_capabilities processors = {ALL_DEVICES,
+    static const struct eth_hpp_capabilities processors = {ALL_DEVICES, .max_head_size = INT_MAX,
                                                            .dtypes = {[ETH_HPP_FP32] = true}};
     static const struct eth_hpp_capabilities gpus = {
-        ALL_DEVICES,
+        ALL_DEVICES, .max_head_size = 128,
         .dtypes = {[ETH_HPP_FP32] = true, [ETH_HPP_BF16] = true, [ETH_HPP_FP16] = true}};
     return strcmp(device, "cpu") == 0 ? &processors : &gpus;
 }

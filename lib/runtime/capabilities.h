@@ -7,6 +7,7 @@
 
 struct eth_hpp_capabilities {
     int max_tensor_parallel;
+    int max_head_size; /* values of a head of attention */
     bool recompute, sharded_optimizer;
     bool dtypes[3]; /* [enum eth_hpp_dtype] */
 };

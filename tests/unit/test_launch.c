@@ -287,6 +287,25 @@ static void what_a_job_cannot_be_is_refused(void **state)
     }
 }
 
+static void heads_that_a_gpu_has_no_kernel_for_are_refused(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/eth-hpp-model-XXXXXX.json";
+    const int file = mkstemps(path, 5);
+    assert_true(file >= 0);
+    dprintf(file, "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":64,"
+                  "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"head_dim\":256,"
+                  "\"intermediate_size\":64,\"max_position_embeddings\":32}");
+    close(file);
+    struct eth_hpp_launch_job job;
+    struct eth_hpp_error err;
+    const char *words[] = {"model", path, NULL};
+    assert_int_equal(make_job(words, NULL, &job, &err), ETH_HPP_ERR_UNSUPPORTED);
+    if (strstr(err.text, "heads of 256 values: on the device of rank 0") == NULL)
+        fail_msg("%s", err.text);
+    unlink(path);
+}
+
 /* ---- what the program finds ---- */
 
 /* Leaves a plan in a process of its own, which ends. */
@@ -354,6 +373,7 @@ int main(void)
         cmocka_unit_test(the_dtype_is_one_that_all_devices_have),
         cmocka_unit_test(a_given_plan_says_what_the_job_is),
         cmocka_unit_test(what_a_job_cannot_be_is_refused),
+        cmocka_unit_test(heads_that_a_gpu_has_no_kernel_for_are_refused),
         cmocka_unit_test(the_plan_is_found_by_the_program_and_its_children_and_gone_with_it),
         cmocka_unit_test(programs_are_looked_for_as_exec_does),
     };
