@@ -21,6 +21,7 @@ struct product {
 /* A kind of product, described once with the algorithm that cuBLASLt chose for it. */
 struct described {
     product shape;
+    uint32_t alignment; /* bytes, of all matrices */
     cublasLtMatmulDesc_t how;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
@@ -45,6 +46,26 @@ static cudaDataType_t value_type(const cuda *state)
         break;
     }
     return CUDA_R_32F;
+}
+
+/* As far as cuBLASLt asks. It takes 256 for granted, but a weight's place in its block promises
+ * less, and there are algorithms that need what they were promised. */
+static uint32_t alignment_of(const void *a, const void *b, const void *c, const void *d)
+{
+    const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d | 256;
+    return (uint32_t)(all & -all);
+}
+
+static cublasStatus_t promise(cublasLtMatmulPreference_t preference, uint32_t alignment)
+{
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    for (const auto matrix :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+        if (status == CUBLAS_STATUS_SUCCESS)
+            status = cublasLtMatmulPreferenceSetAttribute(preference, matrix, &alignment,
+                                                          sizeof(alignment));
+    return status;
 }
 
 static cublasStatus_t layout(cublasLtMatrixLayout_t *made, cudaDataType_t type, size_t rows,
@@ -80,6 +101,8 @@ static cublasStatus_t describe(cuda *state, const product &p, described *d)
     if (status == CUBLAS_STATUS_SUCCESS)
         status = layout(&d->d, p.d_sums ? CUDA_R_32F : type, p.m, p.n);
     if (status == CUBLAS_STATUS_SUCCESS)
+        status = promise(state->products->preference, d->alignment);
+    if (status == CUBLAS_STATUS_SUCCESS)
         status =
             cublasLtMatmulAlgoGetHeuristic(state->products->handle, d->how, d->a, d->b, d->d, d->d,
                                            state->products->preference, 1, &found, &count);
@@ -106,10 +129,10 @@ static bool same(const product &a, const product &b)
 }
 
 /* A stage has a dozen kinds of products. */
-static described *find(cuda *state, const product &p)
+static described *find(cuda *state, const product &p, uint32_t alignment)
 {
     for (described *d = state->products->known; d != nullptr; d = d->next)
-        if (same(d->shape, p))
+        if (same(d->shape, p) && d->alignment == alignment)
             return d;
     auto *d = static_cast<described *>(calloc(1, sizeof(described)));
     if (d == nullptr) {
@@ -117,6 +140,7 @@ static described *find(cuda *state, const product &p)
         return nullptr;
     }
     d->shape = p;
+    d->alignment = alignment;
     const cublasStatus_t status = describe(state, p, d);
     if (status != CUBLAS_STATUS_SUCCESS) {
         note(state, "the description of a matrix product", status);
@@ -133,7 +157,7 @@ static void multiply(cuda *state, const product &p, const void *a, const void *b
                      const void *c, void *d_memory)
 {
     const float one = 1, kept = c != nullptr ? 1 : 0;
-    described *d = find(state, p);
+    described *d = find(state, p, alignment_of(a, b, c, d_memory));
     if (d == nullptr)
         return;
     if (p.has_bias)

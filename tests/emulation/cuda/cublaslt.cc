@@ -20,6 +20,7 @@ struct eth_hpp_emulated_layout {
 
 struct eth_hpp_emulated_preference {
     uint64_t workspace = 0;
+    uint32_t alignment[4] = {256, 256, 256, 256}; /* of A, B, C and D */
 };
 
 namespace {
@@ -194,25 +195,33 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 }
 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void *value, size_t size)
 {
-    if (size != sizeof(preference->workspace))
+    void *to = &preference->workspace;
+    size_t wanted = sizeof(preference->workspace);
+    if (attribute != CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
+        to = &preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES];
+        wanted = sizeof(preference->alignment[0]);
+    }
+    if (size != wanted)
         return CUBLAS_STATUS_INVALID_VALUE;
-    memcpy(&preference->workspace, value, size);
+    memcpy(to, value, size);
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t, int wanted,
+                                              cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t results[], int *found)
 {
     product p;
     if (wanted < 1 || !describe(description, a, b, d, &p))
         return CUBLAS_STATUS_INVALID_VALUE;
     results[0] = cublasLtMatmulHeuristicResult_t();
+    for (int i = 0; i < 4; i++)
+        results[0].algo.data[i] = preference->alignment[i];
     *found = 1;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -221,12 +230,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
                               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
                               cublasLtMatrixLayout_t c_layout, void *d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *, void *,
-                              size_t, cudaStream_t stream)
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
+                              void *, size_t, cudaStream_t stream)
 {
     product p;
     if (!describe(description, a_layout, b_layout, d_layout, &p) || c_layout != d_layout)
         return CUBLAS_STATUS_INVALID_VALUE;
+    const void *const operands[4] = {a, b, c, d};
+    for (int i = 0; i < 4; i++)
+        if ((uintptr_t)operands[i] % algo->data[i] != 0) /* the algorithm may have counted on it */
+            return CUBLAS_STATUS_INVALID_VALUE;
     const float by = *(const float *)alpha, kept = *(const float *)beta;
     const cudaError_t error =
         eth_hpp_emulated_enqueue(stream, [=] { multiply(p, by, a, b, kept, c, d); });
