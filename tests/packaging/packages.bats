@@ -159,13 +159,17 @@ restart_slurmd() { # NODE
 	enable_everywhere
 }
 
-@test "named by plugstack.conf itself, the plugin is not removed" {
-	on_node n1 sh -c 'cat $1 >/etc/slurm/plugstack.conf' sh $CONFIGURATION
-	run on_node n1 dpkg --purge eth-hpp-slurm-plugin
-	[ "$status" -ne 0 ]
-	[[ $output == *"take the line with spank_eth_hpp.so out of /etc/slurm/plugstack.conf first"* ]]
-	on_node n1 test -e /usr/libexec/eth-hpp/eth-hpp-step
-	on_node n1 sh -c 'echo >/etc/slurm/plugstack.conf'
+@test "named by another file of Slurm's than its own, the plugin is not removed" {
+	for file in /etc/slurm/plugstack.conf /etc/slurm/plugstack.conf.d/site.conf /etc/slurm-llnl/plugstack.conf; do
+		on_node n1 sh -c 'mkdir -p "${2%/*}" && cat "$1" >"$2"' sh $CONFIGURATION $file
+		run on_node n1 dpkg --purge eth-hpp-slurm-plugin
+		echo "$output"
+		[ "$status" -ne 0 ]
+		[[ $output == *"take the line with spank_eth_hpp.so out of $file first"* ]]
+		on_node n1 test -e /usr/libexec/eth-hpp/eth-hpp-step
+		on_node n1 test -e $CONFIGURATION
+		on_node n1 rm $file
+	done
 }
 
 @test "removed below running jobs, nothing fails and nothing is left" {
