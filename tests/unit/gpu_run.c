@@ -88,6 +88,15 @@ static void leave_checkpoint(struct eth_hpp_context *context)
     must(context, eth_hpp_checkpoint_finish(context, &err), &err);
 }
 
+static void become_unlike(int rank)
+{
+    char model[64], processors[16];
+    snprintf(model, sizeof(model), "emulated GPU of rank %d", rank);
+    snprintf(processors, sizeof(processors), "%d", 1 + 3 * rank);
+    setenv("ETH_HPP_EMULATED_MODEL", model, 1);
+    setenv("ETH_HPP_EMULATED_PROCESSORS", processors, 1);
+}
+
 static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
 {
     const struct gpu_run *run = user;
@@ -100,6 +109,8 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
     struct eth_hpp_transformer *transformer;
     struct eth_hpp_error err = {0};
     setenv("ETH_HPP_DEVICE", run->device[rank], 1);
+    if (run->unlike)
+        become_unlike(rank);
     must(NULL, eth_hpp_context_open(bootstrap, &options, &context, &err), &err);
     if (context->assignment.idle) {
         eth_hpp_finalize(context);

@@ -18,7 +18,8 @@ struct gpu_run {
     enum eth_hpp_dtype dtype;
     const char *optimizer;         /* replicated or sharded */
     const char *device[RANKS_MAX]; /* by rank */
-    const char *transport;         /* that several ranks are to use; NULL: any */
+    bool unlike; /* each rank's GPU is another model, with more processors than the last */
+    const char *transport; /* that several ranks are to use; NULL: any */
     int steps;
     const char *folder; /* of checkpoints: one is taken up where there is any, and one left at the
                            end; NULL: none */

@@ -185,6 +185,51 @@ static void fp16_trains_as_fp32_does_under_any_plan(void **state)
     check_dtype(&gpu_llama, ETH_HPP_FP16, FP16_BOUND);
 }
 
+/* ---- unlike GPUs, and memory ---- */
+
+/* Sums that depend on how many processors a GPU has would make weights differ. */
+static void replicas_on_unlike_gpus_stay_the_same_bit_by_bit(void **state)
+{
+    (void)state;
+    skip_in_valgrind("kernels switch stacks");
+    for (int dtype = ETH_HPP_FP32; dtype <= ETH_HPP_BF16; dtype++) {
+        struct gpu_run run = gpu_run_make(&gpu_gpt, (enum eth_hpp_dtype)dtype, "cuda");
+        run.steps = STEPS;
+        run.check_replicas = 1;
+        run.unlike = true;
+        gpu_run_well(&run, 3, UNLIKE, "unlike pipelines");
+        run.optimizer = "sharded";
+        gpu_run_well(&run, 3, SHARING, "workers that share, sharded");
+        gpu_run_free(&run);
+    }
+}
+
+static void allow_no_more_memory(struct eth_hpp_context *context)
+{
+    enum { MORE_THAN_RESERVED = 512 << 20 };
+    const struct eth_hpp_kernels *kernels = context->kernels;
+    void *memory = NULL;
+    struct eth_hpp_error err = {0};
+    setenv("ETH_HPP_EMULATED_NO_MORE_MEMORY", "1", 1);
+    if (kernels->ops->allocate(kernels->state, MORE_THAN_RESERVED, &memory, &err) == ETH_HPP_OK) {
+        eth_hpp_error_set(&err, ETH_HPP_ERR_INTERNAL, "the emulated GPU still has memory");
+        eth_hpp_fail(context, &err);
+    }
+}
+
+static void no_step_takes_memory(void **state)
+{
+    struct gpu_run run = gpu_run_make(&gpu_gpt, ETH_HPP_BF16, "cuda");
+    (void)state;
+    skip_in_valgrind("kernels switch stacks");
+    run.steps = STEPS;
+    run.before = allow_no_more_memory;
+    gpu_run_well(&run, 3, UNLIKE, "unlike pipelines");
+    run.optimizer = "sharded";
+    gpu_run_well(&run, 3, SHARING, "workers that share, sharded");
+    gpu_run_free(&run);
+}
+
 /* ---- what is refused ---- */
 
 static void gpus_beside_cpus_are_refused(void **state)
@@ -269,6 +314,8 @@ int main(void)
         cmocka_unit_test(gpus_without_nccl_train_by_copies_through_the_host),
         cmocka_unit_test(bf16_trains_as_fp32_does_under_any_plan),
         cmocka_unit_test(fp16_trains_as_fp32_does_under_any_plan),
+        cmocka_unit_test(replicas_on_unlike_gpus_stay_the_same_bit_by_bit),
+        cmocka_unit_test(no_step_takes_memory),
         cmocka_unit_test(gpus_beside_cpus_are_refused),
         cmocka_unit_test(memory_is_taken_beyond_what_was_reserved),
         cmocka_unit_test(a_device_that_is_no_device_is_named),

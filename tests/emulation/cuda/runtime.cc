@@ -193,7 +193,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
         properties->uuid.bytes[i] = (char)i;
     properties->major = 8;
     properties->minor = 0;
-    properties->multiProcessorCount = 4;
+    properties->multiProcessorCount = (int)environment("ETH_HPP_EMULATED_PROCESSORS", 4);
     properties->totalGlobalMem = total_bytes();
     return cudaSuccess;
 }
@@ -201,10 +201,16 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
 /* What is written at the start of new memory; a workspace that nobody touches stays cheap. */
 constexpr size_t FILLED_BYTES = 4 << 20;
 
+/* A test says when a program has all that it may need. */
+static bool may_allocate()
+{
+    return environment("ETH_HPP_EMULATED_NO_MORE_MEMORY", 0) == 0;
+}
+
 /* New memory holds NaNs, whatever it is read as. */
 cudaError_t cudaMalloc(void **memory, size_t size)
 {
-    if (size == 0 || size > left_bytes())
+    if (size == 0 || size > left_bytes() || !may_allocate())
         return cudaErrorMemoryAllocation;
     void *made =
         mmap(nullptr, in_pages(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -232,7 +238,7 @@ cudaError_t cudaFree(void *memory)
 
 cudaError_t cudaMallocHost(void **memory, size_t size)
 {
-    *memory = malloc(size);
+    *memory = may_allocate() ? malloc(size) : nullptr;
     if (*memory == nullptr)
         return cudaErrorMemoryAllocation;
     memset(*memory, 0xff, size);
