@@ -106,11 +106,11 @@ rank 2 node1 1" ]
 }
 
 @test "more ranks than GPUs, and two ranks on one GPU, are refused" {
-	refused 2 "3 ranks but 2 GPUs on node node1" on_cluster srun --quiet -N1 --ntasks-per-node=3 --gpus-per-node=2 --mpi=pmix \
+	refused 2 "3 ranks but 2 GPUs on node node1" on_cluster srun --quiet -wnode1 --ntasks-per-node=3 --gpus-per-node=2 --mpi=pmix \
 		"$eth_hpp" launch --model=gpt2-tiny6 -- true
-	refused 2 "both have GPU 0 of node node1" on_cluster srun --quiet -N1 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix \
+	refused 2 "both have GPU 0 of node node1" on_cluster srun --quiet -wnode1 --ntasks-per-node=2 --gpus-per-node=2 --mpi=pmix \
 		env CUDA_VISIBLE_DEVICES=0 "$eth_hpp" launch --model=gpt2-tiny6 -- true
-	refused 2 "the job has no GPU on node node1, which has 2" on_cluster srun --quiet -N1 --mpi=pmix \
+	refused 2 "the job has no GPU on node node1, which has 2" on_cluster srun --quiet -wnode1 --mpi=pmix \
 		env CUDA_VISIBLE_DEVICES= "$eth_hpp" launch --model=gpt2-tiny6 -- true
 }
 
