@@ -22,6 +22,8 @@ static bool check_dtype(enum eth_hpp_dtype dtype, struct device_check *check)
     }
     check->dtype = dtype;
     check->label = check->device->name;
+    if (dtype == ETH_HPP_FP32)
+        printf("# on %s\n", check->device->model);
     device_check_all(check);
     status = check->device->ops->synchronize(check->device->state, &err);
     if (status != ETH_HPP_OK)

@@ -18,7 +18,7 @@
 #include "launcher/node.h"
 #include "models/transformer.h"
 #include "plan/derive.h"
-#include "plan/plan.h"
+#include "plan/simulate.h"
 #include "runtime/context.h"
 
 enum {
@@ -31,6 +31,9 @@ enum {
     LIMIT_S = 240
 };
 
+/* Room beyond what a plan foresees, so that what it fails to foresee is seen, and not refused. */
+#define SPARE 1.25
+
 /* Of two bf16 trainings whose sums were taken in other orders (tests/unit/test_gpu_training.c). */
 #define LOSS_WITHIN 0x1p-8
 
@@ -39,9 +42,12 @@ struct run {
     enum eth_hpp_dtype dtype;
     int ranks, steps, samples;
     char plan_path[64];
+    char detour[400];                 /* of several ranks: why their data do not go by NCCL */
+    double foreseen_bytes[RANKS_MAX]; /* that ranks hold at most */
     struct shared {
         bool emulated, no_memory;
-        char transport[16];                        /* of several ranks */
+        char transport[16]; /* of several ranks */
+        double held_bytes[RANKS_MAX];
         struct eth_hpp_metrics metrics[STEPS_MAX]; /* of rank 0 */
     } * shared;
 };
@@ -79,11 +85,52 @@ static void write_pipelines(const struct run *run, char *text, size_t size)
 #undef WORKER
 }
 
-static void write_plan(const struct run *run)
+/* What there is to plan for. A kind of GPU from the table stands for the real one: what a plan
+ * foresees of memory is the same on all. */
+static void make_cluster(const struct run *run, struct eth_hpp_cluster *cluster)
+{
+    char text[512];
+    struct eth_hpp_error err = {0};
+    snprintf(text, sizeof(text),
+             "{\"format\":\"eth-hpp-cluster\",\"version\":1,\"nodes\":[{\"name\":\"n\","
+             "\"device\":\"A100-SXM-80GB\",\"count\":%d,\"intra_bandwidth\":1e11,"
+             "\"inter_bandwidth\":1e10}]}",
+             run->ranks);
+    if (eth_hpp_cluster_parse("cluster", text, strlen(text), cluster, &err) != ETH_HPP_OK)
+        die("%s", err.text);
+}
+
+/* As `eth-hpp plan` leaves one that is given to it: with the memory that each rank is to reserve.
+ */
+static void foresee(struct run *run, struct eth_hpp_plan *plan)
+{
+    const struct eth_hpp_derive_options deriving = {.sequence_length = run->model.context,
+                                                    .dtype = run->dtype};
+    struct eth_hpp_error err = {0};
+    struct eth_hpp_cluster cluster;
+    struct eth_hpp_profile profile;
+    struct eth_hpp_simulation simulation;
+    make_cluster(run, &cluster);
+    if (eth_hpp_derive_profile(&run->model, &cluster, &deriving, &profile, &err) != ETH_HPP_OK ||
+        eth_hpp_plan_complete(plan, &cluster, &profile, &err) != ETH_HPP_OK ||
+        eth_hpp_simulate(plan, &cluster, &profile, false, &simulation, &err) != ETH_HPP_OK)
+        die("%s", err.text);
+    for (int i = 0; i < simulation.predicted.rank_count; i++) {
+        struct eth_hpp_predicted_rank *rank = &simulation.predicted.ranks[i];
+        run->foreseen_bytes[rank->rank] = rank->peak_memory_bytes - ETH_HPP_RESERVED_BYTES;
+        rank->memory_limit_bytes = SPARE * rank->peak_memory_bytes;
+    }
+    plan->predicted = simulation.predicted;
+    simulation.predicted = (struct eth_hpp_predicted){0};
+    eth_hpp_simulation_free(&simulation);
+    eth_hpp_profile_free(&profile);
+    eth_hpp_cluster_free(&cluster);
+}
+
+static void write_plan(struct run *run)
 {
     char pipelines[2048], text[4096];
     struct eth_hpp_error err = {0};
-    struct eth_hpp_profile profile;
     struct eth_hpp_plan plan;
     write_pipelines(run, pipelines, sizeof(pipelines));
     snprintf(text, sizeof(text),
@@ -92,14 +139,12 @@ static void write_plan(const struct run *run)
              "\"pipelines\":[%s]}",
              run->model.name, eth_hpp_model_layers(&run->model), run->model.context,
              MICRO_BATCHES * run->samples, eth_hpp_dtype_name(run->dtype), pipelines);
-    if (eth_hpp_derive_layers(&run->model, run->model.context, run->dtype, &profile, &err) !=
-            ETH_HPP_OK ||
-        eth_hpp_plan_parse("plan", text, strlen(text), &plan, &err) != ETH_HPP_OK ||
-        eth_hpp_plan_make_blocks(&plan, &profile, &err) != ETH_HPP_OK ||
-        eth_hpp_plan_save(&plan, run->plan_path, &err) != ETH_HPP_OK)
+    if (eth_hpp_plan_parse("plan", text, strlen(text), &plan, &err) != ETH_HPP_OK)
+        die("%s", err.text);
+    foresee(run, &plan);
+    if (eth_hpp_plan_save(&plan, run->plan_path, &err) != ETH_HPP_OK)
         die("%s", err.text);
     eth_hpp_plan_free(&plan);
-    eth_hpp_profile_free(&profile);
 }
 
 /* ---- a rank ---- */
@@ -152,6 +197,7 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
     if (first && run->ranks > 1)
         snprintf(run->shared->transport, sizeof(run->shared->transport), "%s",
                  eth_hpp_comm_name(context->comm));
+    run->shared->held_bytes[context->job.rank] = (double)context->arena.bytes;
     for (int step = 0; step < run->steps; step++) {
         struct eth_hpp_metrics metrics;
         must(run, context, eth_hpp_step(context, &optimizer, &metrics, &err), &err);
@@ -164,6 +210,25 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
 }
 
 /* ---- runs ---- */
+
+/* Why ranks exchanged data through the host, where they did: an older NCCL. */
+static void note_detour(struct run *run, const char *log)
+{
+    static const char mark[] = "GPUs exchange data through the host";
+    const char *line = strstr(log, mark);
+    if (line != NULL)
+        snprintf(run->detour, sizeof(run->detour), "%.*s", (int)strcspn(line, "\n"), line);
+}
+
+/* What the runtime holds is what the plan said, or plans that fit do not. */
+static void compare_memory(const struct run *run)
+{
+    for (int rank = 0; rank < run->ranks; rank++)
+        if (run->shared->held_bytes[rank] > run->foreseen_bytes[rank])
+            die("%s %s: rank %d of %d holds %.0f bytes where the plan foresees %.0f",
+                run->model.name, eth_hpp_dtype_name(run->dtype), rank, run->ranks,
+                run->shared->held_bytes[rank], run->foreseen_bytes[rank]);
+}
 
 /* False where the GPU has too little memory. */
 static bool run_ranks(struct run *run)
@@ -179,6 +244,9 @@ static bool run_ranks(struct run *run)
             die("%s %s: rank %d of %d ended with %d: %s", run->model.name,
                 eth_hpp_dtype_name(run->dtype), rank, run->ranks, result.exit_code[rank],
                 result.log);
+    if (!run->shared->no_memory)
+        compare_memory(run);
+    note_detour(run, result.log);
     return !run->shared->no_memory;
 }
 
@@ -291,6 +359,8 @@ int main(int argc, char **argv)
     if (run.ranks > 1)
         compare_with_one_rank(&run);
     print_row(&run, step_s, first_loss, last_loss);
+    if (run.detour[0] != '\0')
+        printf("skipped: ranks that share the GPU by NCCL: %s\n", run.detour);
     munmap(run.shared, sizeof(*run.shared));
     return 0;
 }

@@ -127,8 +127,8 @@ static void what_may_differ_is_let_pass(void **state)
         {1, "NCCL_DEBUG", "WARN", "GPUs exchange data by NCCL 2.30.7, emulated"},
         {1, "NCCL_SOCKET_IFNAME", "eth7", "GPUs exchange data by NCCL 2.30.7, emulated"},
         {-1, "ETH_HPP_EMULATED_NCCL_VERSION", "22907",
-         "GPUs exchange data through the host, emulated: ranks 0 and 1 share a GPU of host0, which NCCL can "
-         "do from 2.30 on"},
+         "GPUs exchange data through the host, emulated: ranks 0 and 1 share a GPU of host0, which NCCL "
+         "2.29.7 cannot do, 2.30 can"},
         {-1, "NCCL_ALGO", "Ring", "GPUs exchange data by NCCL 2.30.7, emulated"},
         {-1, "ETH_HPP_NCCL_LIBRARY", "none", "GPUs exchange data through the host"},
         {-1, "ETH_HPP_NCCL_LIBRARY", "/nowhere/libnccl.so.2",

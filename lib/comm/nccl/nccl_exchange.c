@@ -227,14 +227,16 @@ static enum eth_hpp_status judge(const struct hello *hellos, const struct eth_hp
 static void look_for_sharing(const struct hello *hellos, const struct eth_hpp_comm_members *all,
                              struct verdict *verdict, char *why, size_t size)
 {
+    char version[32];
+    print_version(hellos[0].version, version, sizeof(version));
     for (int i = 0; verdict->used && i < all->count; i++)
         for (int j = 0; j < i; j++)
             if (strcmp(hellos[i].host, hellos[j].host) == 0 &&
                 strcmp(hellos[i].uuid, hellos[j].uuid) == 0) {
                 verdict->sharing = verdict->used = hellos[0].version >= SHARING;
                 snprintf(why, size,
-                         "ranks %d and %d share a GPU of %s, which NCCL can do from 2.30 on",
-                         all->ranks[j], all->ranks[i], hellos[i].host);
+                         "ranks %d and %d share a GPU of %s, which %s cannot do, 2.30 can",
+                         all->ranks[j], all->ranks[i], hellos[i].host, version);
             }
 }
 

@@ -191,7 +191,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
              model != nullptr ? model : "emulated GPU");
     for (int i = 0; i < 16; i++) /* GPU-000102... */
         properties->uuid.bytes[i] = (char)i;
-    properties->major = 8;
+    properties->major = (int)environment("ETH_HPP_EMULATED_MAJOR", 8);
     properties->minor = 0;
     properties->multiProcessorCount = (int)environment("ETH_HPP_EMULATED_PROCESSORS", 4);
     properties->totalGlobalMem = total_bytes();
