@@ -9,6 +9,9 @@ namespace eth_hpp {
 constexpr size_t WORKSPACE_BYTES = 32
                                    << 20; /* what NVIDIA recommends for Hopper; others need less */
 
+/* Parts of a product that is split along k are added up in fp32, not in D's type. */
+constexpr uint32_t FP32_PARTS = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+
 /* D [n][m] = A x B (+ C) as cuBLASLt sees it: column by column, which makes a row-major
  * matrix the transpose of itself. */
 struct product {
@@ -21,7 +24,7 @@ struct product {
 /* A kind of product, described once with the algorithm that cuBLASLt chose for it. */
 struct described {
     product shape;
-    uint32_t alignment; /* bytes, of all matrices */
+    uint32_t alignment; /* bytes, of all matrices and the bias */
     cublasLtMatmulDesc_t how;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
@@ -49,10 +52,13 @@ static cudaDataType_t value_type(const cuda *state)
 }
 
 /* As far as cuBLASLt asks. It takes 256 for granted, but a weight's place in its block promises
- * less, and there are algorithms that need what they were promised. */
-static uint32_t alignment_of(const void *a, const void *b, const void *c, const void *d)
+ * less, and there are algorithms that need what they were promised. A bias counts with D, beside
+ * which it is read. */
+static uint32_t alignment_of(const void *a, const void *b, const void *bias, const void *c,
+                             const void *d)
 {
-    const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d | 256;
+    const uintptr_t all =
+        (uintptr_t)a | (uintptr_t)b | (uintptr_t)bias | (uintptr_t)c | (uintptr_t)d | 256;
     return (uint32_t)(all & -all);
 }
 
@@ -157,7 +163,7 @@ static void multiply(cuda *state, const product &p, const void *a, const void *b
                      const void *c, void *d_memory)
 {
     const float one = 1, kept = c != nullptr ? 1 : 0;
-    described *d = find(state, p, alignment_of(a, b, c, d_memory));
+    described *d = find(state, p, alignment_of(a, b, bias, c, d_memory));
     if (d == nullptr)
         return;
     if (p.has_bias)
@@ -247,6 +253,10 @@ enum eth_hpp_status products_open(cuda *state, struct eth_hpp_error *err)
         status = cublasLtMatmulPreferenceSetAttribute(made->preference,
                                                       CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                       &WORKSPACE_BYTES, sizeof(WORKSPACE_BYTES));
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulPreferenceSetAttribute(made->preference,
+                                                      CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                      &FP32_PARTS, sizeof(FP32_PARTS));
     if (status != CUBLAS_STATUS_SUCCESS)
         return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cuBLASLt cannot be opened: %s",
                                  cublasLtGetStatusString(status));

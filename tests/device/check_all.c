@@ -113,29 +113,36 @@ static void check_layernorm(struct device_check *check, size_t rows, size_t widt
     RELEASE(check, input, weight, bias, output, mean, rstd, gradient, of_weight, of_bias);
 }
 
+/* The bias lies `shift` elements behind an aligned place, as it may in a block, and the weight
+ * eight times as many. */
 static void check_linear(struct device_check *check, const struct eth_hpp_linear *shape,
-                         bool with_bias, bool with_residual)
+                         bool with_bias, bool with_residual, size_t shift)
 {
     struct eth_hpp_kernels *d = check->device, *r = check->reference;
     const size_t in = shape->rows * shape->in, out = shape->rows * shape->out;
+    const size_t shift_bytes = shift * d->value_bytes;
     tensor input = device_check_values(check, in, 1), output = device_check_values(check, out, 1);
-    tensor weight = device_check_values(check, shape->in * shape->out, 1);
-    tensor bias = device_check_values(check, shape->out, 1);
+    tensor weight = device_check_values(check, 8 * shift + shape->in * shape->out, 1);
+    tensor bias = device_check_values(check, shift + shape->out, 1);
+    const char *on_device = (char *)weight.memory + 8 * shift_bytes,
+               *bias_on_device = with_bias ? (char *)bias.memory + shift_bytes : NULL;
+    const double *numbers = weight.numbers + 8 * shift,
+                 *bias_numbers = with_bias ? bias.numbers + shift : NULL;
     tensor residual = device_check_values(check, out, 1);
     tensor input_gradient = device_check_values(check, in, 1);
     tensor weight_gradient = device_check_sums(check, shape->in * shape->out, 1);
     tensor bias_gradient = device_check_sums(check, shape->out, 1);
     BOTH(check, linear_forward,
-         (d->state, shape, input.memory, weight.memory, with_bias ? bias.memory : NULL,
+         (d->state, shape, input.memory, on_device, bias_on_device,
           with_residual ? residual.memory : NULL, output.memory),
-         (r->state, shape, input.numbers, weight.numbers, with_bias ? bias.numbers : NULL,
+         (r->state, shape, input.numbers, numbers, bias_numbers,
           with_residual ? residual.numbers : NULL, output.numbers));
     device_check_compare(check, "output", &output);
     device_check_end(check, "linear_forward", 16);
     device_check_align(check, &output);
     BOTH(check, linear_backward_input,
-         (d->state, shape, output.memory, weight.memory, input_gradient.memory),
-         (r->state, shape, output.numbers, weight.numbers, input_gradient.numbers));
+         (d->state, shape, output.memory, on_device, input_gradient.memory),
+         (r->state, shape, output.numbers, numbers, input_gradient.numbers));
     device_check_compare(check, "input_gradient", &input_gradient);
     device_check_end(check, "linear_backward_input", 16);
     BOTH(check, linear_backward_weight,
@@ -428,11 +435,12 @@ int device_check_all(struct device_check *check)
     check_layernorm(check, 40, 768, true);
     check_layernorm(check, 9, 5, false);
     check_layernorm(check, 40, 768, false);
-    check_linear(check, &(struct eth_hpp_linear){.rows = 5, .in = 3, .out = 7}, true, false);
-    check_linear(check, &(struct eth_hpp_linear){.rows = 33, .in = 64, .out = 48}, false, true);
+    check_linear(check, &(struct eth_hpp_linear){.rows = 5, .in = 3, .out = 7}, true, false, 0);
+    check_linear(check, &(struct eth_hpp_linear){.rows = 33, .in = 64, .out = 48}, false, true, 0);
+    check_linear(check, &(struct eth_hpp_linear){.rows = 33, .in = 64, .out = 48}, true, false, 1);
     check_linear(check,
                  &(struct eth_hpp_linear){.rows = 17, .in = 32, .out = 72, .out_major = true}, true,
-                 true);
+                 true, 0);
     check_attention(check, &(struct eth_hpp_attention){2, 7, 3, 3, 8, NULL});
     check_attention(check, &(struct eth_hpp_attention){1, 100, 2, 2, 64, NULL});
     check_attention(check, &(struct eth_hpp_attention){1, 65, 2, 2, 80, NULL});

@@ -20,6 +20,7 @@ struct eth_hpp_emulated_layout {
 
 struct eth_hpp_emulated_preference {
     uint64_t workspace = 0;
+    uint32_t reductions = 7;
     uint32_t alignment[4] = {256, 256, 256, 256}; /* of A, B, C and D */
 };
 
@@ -200,7 +201,10 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 {
     void *to = &preference->workspace;
     size_t wanted = sizeof(preference->workspace);
-    if (attribute != CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
+    if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) {
+        to = &preference->reductions;
+        wanted = sizeof(preference->reductions);
+    } else if (attribute != CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
         to = &preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES];
         wanted = sizeof(preference->alignment[0]);
     }
@@ -219,6 +223,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     product p;
     if (wanted < 1 || !describe(description, a, b, d, &p))
         return CUBLAS_STATUS_INVALID_VALUE;
+    /* The real one might take an algorithm that rounds partial sums to D's type. */
+    if (preference->reductions != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     results[0] = cublasLtMatmulHeuristicResult_t();
     for (int i = 0; i < 4; i++)
         results[0].algo.data[i] = preference->alignment[i];
@@ -240,6 +247,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)operands[i] % algo->data[i] != 0) /* the algorithm may have counted on it */
             return CUBLAS_STATUS_INVALID_VALUE;
+    if ((uintptr_t)p.how.bias % algo->data[3] != 0)
+        return CUBLAS_STATUS_INVALID_VALUE;
     const float by = *(const float *)alpha, kept = *(const float *)beta;
     const cudaError_t error =
         eth_hpp_emulated_enqueue(stream, [=] { multiply(p, by, a, b, kept, c, d); });
