@@ -268,6 +268,7 @@ struct eth_hpp_kernels {
     const char *model; /* the GPU's name, which tells GPUs of unlike kinds apart; NULL on CPUs */
     const char *uuid;  /* which one of them it is, in hexadecimal digits; NULL on CPUs */
     const char *nccl;  /* the file of the library that moves its memory between ranks; NULL: none */
+    const char *remark; /* what their opening changed and a user should know; NULL: nothing */
     void (*destroy)(struct eth_hpp_kernels *kernels);
 };
 

@@ -70,22 +70,10 @@ static bool is_slice(const char *uuid)
     return strncmp(uuid, "MIG-", 4) == 0;
 }
 
-/* The kernel of a receive that is posted ahead runs until its data come, which wait for what is
- * launched after it. So nothing may stand behind it by accident: streams are not to share one of
- * the 8 queues to the device that there are unless more are asked for, and a kernel is not to be
- * loaded at its first launch, which waits for those that run (CUDA C++ Programming Guide, on
- * environment variables and on lazy loading). CUDA reads this when it is first called. */
-static void keep_streams_apart()
-{
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
-    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-}
-
 static enum eth_hpp_status find_device(const char *uuid, int *device, cudaDeviceProp *properties,
                                        struct eth_hpp_error *err)
 {
     int count = 0;
-    keep_streams_apart();
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0)
         return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED, "no usable GPU: %s",
@@ -125,6 +113,7 @@ static void close(cuda *state)
     products_close(state);
     cudaFree(state->parts);
     cudaFree(state->reserved.memory);
+    environment_restore(state);
     free(state);
 }
 
@@ -139,6 +128,8 @@ static enum eth_hpp_status open(const char *uuid, enum eth_hpp_dtype values, cud
 {
     int device = 0;
     cudaDeviceProp properties;
+    if (!environment_set(state))
+        return eth_hpp_error_memory(err, "the CUDA kernels");
     enum eth_hpp_status status = find_device(uuid, &device, &properties, err);
     if (status == ETH_HPP_OK)
         status = check_device(device, properties, values, err);
@@ -189,6 +180,7 @@ enum eth_hpp_status eth_hpp_cuda_create(const char *uuid, enum eth_hpp_dtype val
     made->state = state;
     made->model = state->model;
     made->uuid = state->uuid;
+    made->remark = state->remark[0] != '\0' ? state->remark : nullptr;
     made->value_bytes = state->value_bytes;
     made->sum_bytes = sizeof(float);
     made->destroy = eth_hpp::destroy;

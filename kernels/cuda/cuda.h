@@ -27,6 +27,8 @@ struct piece {
     size_t bytes, used;
 };
 
+constexpr int SETTINGS = 2; /* environment variables that are set for CUDA */
+
 /* The state that operations get. */
 struct cuda {
     enum eth_hpp_dtype values;
@@ -35,6 +37,8 @@ struct cuda {
     cudaStream_t *streams; /* first those of enum eth_hpp_stream */
     int stream_count;
     char model[256], uuid[33];
+    char *given[SETTINGS]; /* what the user had set them to; NULL: not */
+    char remark[400];      /* on what was set otherwise; "": nothing */
     piece reserved;
     struct products *products;    /* linear.cu's */
     double *parts;                /* PARTS partial sums on the device */
@@ -108,6 +112,11 @@ void dropout_provide(struct eth_hpp_kernels_ops *ops);
 void cross_entropy_provide(struct eth_hpp_kernels_ops *ops);
 void optimizer_provide(struct eth_hpp_kernels_ops *ops);
 void initialise_provide(struct eth_hpp_kernels_ops *ops);
+
+/* What CUDA is to read of the environment (environment.cu), before anything is asked of it, and
+ * after all: the program may start others. False: no memory. */
+bool environment_set(cuda *state);
+void environment_restore(cuda *state);
 
 /* All streams. */
 cudaError_t streams_open(cuda *state);

@@ -8,6 +8,7 @@ cuda_kernels = \
 	kernels/cuda/dropout.cu \
 	kernels/cuda/elementwise.cu \
 	kernels/cuda/embedding.cu \
+	kernels/cuda/environment.cu \
 	kernels/cuda/initialise.cu \
 	kernels/cuda/layernorm.cu \
 	kernels/cuda/linear.cu \

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "kernels/kernels.h"
 #include "runtime/capabilities.h"
 #include "runtime/context.h"
@@ -141,6 +142,8 @@ static enum eth_hpp_status start_alone(struct eth_hpp_context *context,
     if (status != ETH_HPP_OK)
         return status;
     struct eth_hpp_kernels *kernels = context->kernels;
+    if (kernels->remark != NULL && context->job.rank == 0) /* the others' are the same as a rule */
+        eth_hpp_log_info("%s", kernels->remark);
     context->arena.kernels = kernels;
     context->arena.limit_bytes = memory_limit(context);
     /* What plans keep back on a GPU is for CUDA's and NCCL's own memory, which they take later. */

@@ -132,6 +132,12 @@ tests_unit_test_gpu_training_LDADD = libmodels.la $(tests_unit_test_runtime_LDAD
 tests_unit_test_gpu_training_DEPENDENCIES = $(tests_unit_test_gpu_training_LDADD) \
 	tests/emulation/cuda/libethhpp_cuda.la
 
+unit_tests += tests/unit/test_gpu_module
+tests_unit_test_gpu_module_SOURCES = tests/unit/test_gpu_module.c tests/unit/valgrind.h $(gpu_run)
+tests_unit_test_gpu_module_CPPFLAGS = $(tests_unit_test_gpu_training_CPPFLAGS)
+tests_unit_test_gpu_module_LDADD = $(tests_unit_test_gpu_training_LDADD)
+tests_unit_test_gpu_module_DEPENDENCIES = $(tests_unit_test_gpu_training_DEPENDENCIES)
+
 unit_tests += tests/unit/test_nccl
 tests_unit_test_nccl_SOURCES = tests/unit/test_nccl.c tests/unit/nccl_ranks.h \
 	tests/unit/comm_ranks.h
