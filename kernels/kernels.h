@@ -46,12 +46,16 @@ struct eth_hpp_dropout {
     uint8_t operation; /* of the layer */
 };
 
+/* Values of a head of attention that GPUs have kernels for; on CPUs there is no limit. */
+#define ETH_HPP_HEAD_SIZE_MOST 256
+
 /* Causal self-attention. A row of `qkv` is the queries of all heads, then the keys, then the
  * values: (heads + 2 x key_value_heads) x head_size values. heads / key_value_heads heads, one
  * after the other, share a head of keys and values (arXiv:2305.13245); it divides without a rest,
  * and there are as many of both in plain attention. */
 struct eth_hpp_attention {
-    size_t samples, sequence, heads, key_value_heads, head_size;
+    size_t samples, sequence, heads, key_value_heads;
+    size_t head_size;                      /* on GPUs ETH_HPP_HEAD_SIZE_MOST at most */
     const struct eth_hpp_dropout *dropout; /* of the probabilities; NULL: none */
 };
 

@@ -163,6 +163,20 @@ static bool parts_are_aligned(const struct eth_hpp_model *model)
     return true;
 }
 
+/* Launchers ask before they plan; a program may be started with any plan. */
+static enum eth_hpp_status check_heads(const struct eth_hpp_model *model,
+                                       const struct eth_hpp_kernels *kernels,
+                                       struct eth_hpp_error *err)
+{
+    if (kernels->host_memory || model->head_size <= ETH_HPP_HEAD_SIZE_MOST)
+        return ETH_HPP_OK;
+    return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
+                             "%s has attention heads of %d values (head_dim, else hidden_size by "
+                             "num_attention_heads): GPUs compute heads of %d at most: take more "
+                             "and smaller heads, or train on CPUs",
+                             model->name, model->head_size, ETH_HPP_HEAD_SIZE_MOST);
+}
+
 static enum eth_hpp_status check(const struct eth_hpp_model *model,
                                  const struct eth_hpp_assignment *part, struct eth_hpp_error *err)
 {
@@ -203,6 +217,8 @@ enum eth_hpp_status eth_hpp_transformer_create(struct eth_hpp_context *context,
 {
     const struct eth_hpp_assignment *part = eth_hpp_get_assignment(context);
     enum eth_hpp_status status = check(options->model, part, err);
+    if (status == ETH_HPP_OK && !part->idle)
+        status = check_heads(options->model, eth_hpp_get_kernels(context), err);
     if (status != ETH_HPP_OK)
         return status;
     struct eth_hpp_transformer *made = calloc(1, sizeof(*made));

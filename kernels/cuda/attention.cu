@@ -15,9 +15,12 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
     const int lane = threadIdx.x % WARP, own = threadIdx.x / WARP * tile::OWN;
     const size_t head = blockIdx.y, first = (size_t)blockIdx.x * tile::ROWS;
     const size_t end = first + tile::ROWS < p.sequence ? first + tile::ROWS : p.sequence;
-    float most[tile::OWN], sum[tile::OWN], sums[tile::OWN][tile::PLACES] = {};
+    float most[tile::OWN], sum[tile::OWN] = {}, sums[tile::OWN][tile::PLACES] = {};
     const T *keys_from = qkv + in_keys(p, head / group_of(p));
     const T *values_from = qkv + in_values(p, head / group_of(p));
+#pragma unroll
+    for (int i = 0; i < tile::OWN; i++)
+        most[i] = -INFINITY; /* all see key 0, and have a finite one after the first tile */
     load_rows<T, SIZE>(p, tile::ROWS, first, qkv + in_queries(p, head), p.qkv_stride, queries);
     for (size_t keys = 0; keys < end; keys += WARP) {
         float scores[tile::OWN];
@@ -30,11 +33,9 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
             const size_t query = first + own + i, key = keys + lane;
             const bool seen = key <= query;
             const float score = seen ? scores[i] * p.scale : -INFINITY;
-            const float here = warp_largest(score); /* finite at first: all see key 0 */
-            const float now = keys == 0 ? here : larger(most[i], here);
-            const float fade = keys == 0 ? 0 : expf(most[i] - now);
+            const float now = larger(most[i], warp_largest(score)), fade = expf(most[i] - now);
             const float weight = seen ? expf(score - now) : 0;
-            sum[i] = (keys == 0 ? 0 : sum[i] * fade) + warp_sum(weight); /* dropped ones, too */
+            sum[i] = sum[i] * fade + warp_sum(weight); /* dropped ones, too */
             most[i] = now;
 #pragma unroll
             for (int place = 0; place < tile::PLACES; place++)
@@ -67,17 +68,13 @@ static void attention_forward(void *at, const struct eth_hpp_attention *shape, c
     const head_place p = head_place_of(shape);
     const unsigned heads = (unsigned)shape->heads, samples = (unsigned)shape->samples;
     with_value(state, [=](auto value) {
-        using T = decltype(value);
-        if (p.size <= 64)
-            launch(state, "attention_forward", attention_forward_kernel<T, 64>,
-                   dim3((unsigned)divide_up(p.sequence, tiles<64>::ROWS), heads, samples),
+        with_tiles(p.size, [=](auto tile) {
+            using T = decltype(value);
+            using tiles = decltype(tile);
+            launch(state, "attention_forward", attention_forward_kernel<T, tiles::SIZE>,
+                   dim3((unsigned)divide_up(p.sequence, tiles::ROWS), heads, samples),
                    ATTENTION_THREADS, p, (const T *)qkv, (T *)output, (float *)log_sum);
-        else if (p.size <= ATTENTION_MOST)
-            launch(state, "attention_forward", attention_forward_kernel<T, 128>,
-                   dim3((unsigned)divide_up(p.sequence, tiles<128>::ROWS), heads, samples),
-                   ATTENTION_THREADS, p, (const T *)qkv, (T *)output, (float *)log_sum);
-        else
-            note(state, "attention with heads of more than 128 values", cudaErrorInvalidValue);
+        });
     });
 }
 

@@ -13,14 +13,27 @@ namespace eth_hpp {
 
 constexpr int ATTENTION_WARPS = 4, ATTENTION_THREADS = ATTENTION_WARPS * WARP;
 
-/* A head's size, rounded up to SIZE (64 or 128), decides how many rows fit into the 48 KiB of
- * shared memory that every device has. */
-template <int SIZE> struct tiles {
-    static constexpr int ROWS = 2048 / SIZE;           /* of a block */
-    static constexpr int OWN = ROWS / ATTENTION_WARPS; /* of a warp */
-    static constexpr int PLACES = SIZE / WARP;         /* of a lane */
-    static constexpr int PITCH = SIZE + 1;             /* so that lanes read different banks */
+/* A head's size, rounded up to 64, 128 or 256, decides how many rows fit into the 48 KiB of shared
+ * memory that every device has. */
+template <int ROUNDED_SIZE> struct tiles {
+    static constexpr int SIZE = ROUNDED_SIZE;
+    static constexpr int ROWS = SIZE <= 128 ? 2048 / SIZE : ATTENTION_WARPS; /* of a block */
+    static constexpr int OWN = ROWS / ATTENTION_WARPS;                       /* of a warp */
+    static constexpr int PLACES = SIZE / WARP;                               /* of a lane */
+    static constexpr int PITCH = SIZE + 1; /* so that lanes read different banks */
 };
+
+/* Calls `work` with the tiles of heads of this size. */
+template <typename Work> void with_tiles(size_t size, Work work)
+{
+    static_assert(ETH_HPP_HEAD_SIZE_MOST == 256, "larger heads have no tiles");
+    if (size <= 64)
+        work(tiles<64>());
+    else if (size <= 128)
+        work(tiles<128>());
+    else
+        work(tiles<256>());
+}
 
 /* What all heads have in common. */
 struct head_place {
@@ -132,9 +145,6 @@ __device__ __forceinline__ float attention_drop(const head_place &p, size_t head
 void attention_backward(void *at, const struct eth_hpp_attention *shape,
                         const void *output_gradient, const void *qkv, const void *output,
                         const void *log_sum, void *qkv_gradient, void *scratch);
-
-/* Heads larger than this have no kernel. */
-constexpr size_t ATTENTION_MOST = 128;
 
 } // namespace eth_hpp
 

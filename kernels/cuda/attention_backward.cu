@@ -170,8 +170,6 @@ void attention_backward(void *at, const struct eth_hpp_attention *shape,
     const head_place p = head_place_of(shape);
     const dim3 rows((unsigned)divide_up(p.sequence, ATTENTION_WARPS), (unsigned)shape->heads,
                     (unsigned)shape->samples);
-    if (p.size > ATTENTION_MOST) /* noted by forward */
-        return;
     with_value(state, [=](auto value) {
         using T = decltype(value);
         const backward_data<T> data = {(const T *)output_gradient, (const T *)qkv,
@@ -179,10 +177,7 @@ void attention_backward(void *at, const struct eth_hpp_attention *shape,
                                        (T *)qkv_gradient};
         launch(state, "attention_backward", row_sum_kernel<T>, rows, ATTENTION_THREADS, p,
                (const T *)output_gradient, (const T *)output, (float *)scratch);
-        if (p.size <= 64)
-            launch_backward<T, 64>(state, p, rows, data);
-        else
-            launch_backward<T, 128>(state, p, rows, data);
+        with_tiles(p.size, [&](auto tile) { launch_backward<T, tile.SIZE>(state, p, rows, data); });
     });
 }
 

@@ -3,6 +3,8 @@
 #include <limits.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
+
 #define ALL_DEVICES .max_tensor_parallel = 1, .recompute = true, .sharded_optimizer = true
 
 const struct eth_hpp_capabilities *eth_hpp_capabilities_get(const char *device)
@@ -10,7 +12,7 @@ const struct eth_hpp_capabilities *eth_hpp_capabilities_get(const char *device)
     static const struct eth_hpp_capabilities processors = {ALL_DEVICES, .max_head_size = INT_MAX,
                                                            .dtypes = {[ETH_HPP_FP32] = true}};
     static const struct eth_hpp_capabilities gpus = {
-        ALL_DEVICES, .max_head_size = 128,
+        ALL_DEVICES, .max_head_size = ETH_HPP_HEAD_SIZE_MOST,
         .dtypes = {[ETH_HPP_FP32] = true, [ETH_HPP_BF16] = true, [ETH_HPP_FP16] = true}};
     return strcmp(device, "cpu") == 0 ? &processors : &gpus;
 }

@@ -446,7 +446,9 @@ int device_check_all(struct device_check *check)
     check_attention(check, &(struct eth_hpp_attention){1, 65, 2, 2, 80, NULL});
     check_attention(check, &(struct eth_hpp_attention){2, 70, 2, 2, 24, &dropout});
     check_attention(check, &(struct eth_hpp_attention){1, 37, 1, 1, 128, &dropout});
+    check_attention(check, &(struct eth_hpp_attention){1, 37, 1, 1, 256, &dropout});
     check_attention(check, &(struct eth_hpp_attention){2, 70, 6, 2, 24, &dropout});
+    check_attention(check, &(struct eth_hpp_attention){1, 35, 4, 2, 160, NULL});
     check_attention(check, &(struct eth_hpp_attention){1, 45, 4, 1, 128, NULL});
     check_elementwise(check, 1000);
     check_swiglu(check, 9, 111);

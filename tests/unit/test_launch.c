@@ -294,14 +294,14 @@ static void heads_that_a_gpu_has_no_kernel_for_are_refused(void **state)
     const int file = mkstemps(path, 5);
     assert_true(file >= 0);
     dprintf(file, "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":64,"
-                  "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"head_dim\":256,"
+                  "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"head_dim\":264,"
                   "\"intermediate_size\":64,\"max_position_embeddings\":32}");
     close(file);
     struct eth_hpp_launch_job job;
     struct eth_hpp_error err;
     const char *words[] = {"model", path, NULL};
     assert_int_equal(make_job(words, NULL, &job, &err), ETH_HPP_ERR_UNSUPPORTED);
-    if (strstr(err.text, "heads of 256 values: on the device of rank 0") == NULL)
+    if (strstr(err.text, "heads of 264 values: on the device of rank 0") == NULL)
         fail_msg("%s", err.text);
     unlink(path);
 }

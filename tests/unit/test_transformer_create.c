@@ -148,6 +148,23 @@ static void what_does_not_fit_is_refused(void **state)
     }
 }
 
+static void heads_that_gpus_have_no_kernel_for_are_refused(void **state)
+{
+    (void)state;
+    struct eth_hpp_kernels gpu = *kernels;
+    struct eth_hpp_model model = tiny;
+    model.head_size = ETH_HPP_HEAD_SIZE_MOST + 1;
+    gpu.host_memory = false;
+    struct eth_hpp_context context = {
+        .kernels = &gpu, .assignment = {.layers = LAYERS, .sequence_length = SEQUENCE}};
+    const struct eth_hpp_transformer_options options = {.model = &model, .sample = counting_sample};
+    struct eth_hpp_transformer *transformer = NULL;
+    struct eth_hpp_error err = {0};
+    assert_int_equal(eth_hpp_transformer_create(&context, &options, &transformer, &err),
+                     ETH_HPP_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "tiny has attention heads of 257 values (head_dim"));
+}
+
 static void idle_ranks_hold_nothing(void **state)
 {
     (void)state;
@@ -170,6 +187,7 @@ int main(void)
         cmocka_unit_test(tensors_have_their_names_and_sizes),
         cmocka_unit_test(tokens_outside_the_vocabulary_are_refused),
         cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(heads_that_gpus_have_no_kernel_for_are_refused),
         cmocka_unit_test(idle_ranks_hold_nothing),
     };
     return cmocka_run_group_tests(tests, open_kernels, close_kernels);
