@@ -52,7 +52,7 @@ static size_t print_stage(char *text, size_t size, int stage, int depth, int mic
     return used + (size_t)snprintf(text + used, size - used, "]}");
 }
 
-static void print_plan(char *text, size_t size, const char *model)
+static void print_plan(char *text, size_t size, const char *model, enum eth_hpp_dtype dtype)
 {
     int gpu = 0, batch = 0;
     char pipelines[12000] = "";
@@ -73,12 +73,12 @@ static void print_plan(char *text, size_t size, const char *model)
         }
         used += (size_t)snprintf(pipelines + used, sizeof(pipelines) - used, "]}");
     }
-    snprintf(
-        text, size,
-        "{\"format\":\"eth-hpp-plan\",\"version\":1,\"model\":{\"name\":\"%s\",\"layers\":%d,"
-        "\"sequence_length\":%d},\"schedule\":\"1f1b\",\"dtype\":\"fp32\",\"optimizer\":\"%s\","
-        "\"global_batch\":%d,\"pipelines\":[%s]}",
-        model, LAYERS, SEQUENCE, pick(2) ? "sharded" : "replicated", batch, pipelines);
+    snprintf(text, size,
+             "{\"format\":\"eth-hpp-plan\",\"version\":1,\"model\":{\"name\":\"%s\",\"layers\":%d,"
+             "\"sequence_length\":%d},\"schedule\":\"1f1b\",\"dtype\":\"%s\",\"optimizer\":\"%s\","
+             "\"global_batch\":%d,\"pipelines\":[%s]}",
+             model, LAYERS, SEQUENCE, eth_hpp_dtype_name(dtype), pick(2) ? "sharded" : "replicated",
+             batch, pipelines);
 }
 
 /* ---- a rank ---- */
@@ -131,18 +131,17 @@ static const char cluster_text[] =
 static const double LEAST = 0.8;
 
 /* Every rank of one random plan. */
-static void check_plan(const struct eth_hpp_model *model, unsigned seed)
+static void check_plan(const struct eth_hpp_model *model, enum eth_hpp_dtype dtype, unsigned seed)
 {
     static char text[16384];
-    const struct eth_hpp_derive_options deriving = {.sequence_length = SEQUENCE,
-                                                    .dtype = ETH_HPP_FP32};
+    const struct eth_hpp_derive_options deriving = {.sequence_length = SEQUENCE, .dtype = dtype};
     struct eth_hpp_error err = {0};
     struct eth_hpp_cluster cluster;
     struct eth_hpp_profile profile;
     struct eth_hpp_plan plan;
     struct eth_hpp_simulation simulation;
     random_state = seed;
-    print_plan(text, sizeof(text), model->name);
+    print_plan(text, sizeof(text), model->name, dtype);
     must(eth_hpp_cluster_parse("c", cluster_text, strlen(cluster_text), &cluster, &err), &err);
     must(eth_hpp_derive_profile(model, &cluster, &deriving, &profile, &err), &err);
     must(eth_hpp_plan_parse("p", text, strlen(text), &plan, &err), &err);
@@ -155,8 +154,9 @@ static void check_plan(const struct eth_hpp_model *model, unsigned seed)
         const struct eth_hpp_place place = eth_hpp_plan_find_rank(&plan, rank->rank);
         const struct eth_hpp_stage *stage = &plan.pipelines[place.pipeline].stages[place.stage];
         if (share > 1 || share < LEAST)
-            fail_msg("seed %u, rank %d, layers %d to %d: %.3f of %.0f bytes", seed, rank->rank,
-                     stage->first_layer, stage->end_layer - 1, share, foreseen);
+            fail_msg("%s, seed %u, rank %d, layers %d to %d: %.3f of %.0f bytes",
+                     eth_hpp_dtype_name(dtype), seed, rank->rank, stage->first_layer,
+                     stage->end_layer - 1, share, foreseen);
     }
     eth_hpp_simulation_free(&simulation);
     eth_hpp_plan_free(&plan);
@@ -164,9 +164,8 @@ static void check_plan(const struct eth_hpp_model *model, unsigned seed)
     eth_hpp_cluster_free(&cluster);
 }
 
-static void ranks_hold_what_planning_foresees(void **state)
+static void check_plans(enum eth_hpp_dtype dtype)
 {
-    (void)state;
     enum { MODELS = 4 };
     struct eth_hpp_model models[MODELS] = {*eth_hpp_preset_find("gpt2-tiny6")};
     models[1] = models[0];
@@ -182,8 +181,35 @@ static void ranks_hold_what_planning_foresees(void **state)
     models[3].heads = 8;
     models[3].inner = 92;
     models[3].tied = true;
-    for (unsigned seed = 0; seed < 80; seed++)
-        check_plan(&models[seed % MODELS], seed);
+    for (unsigned seed = 0; seed < 40; seed++)
+        check_plan(&models[seed % MODELS], dtype, seed);
+}
+
+static void ranks_hold_what_planning_foresees(void **state)
+{
+    (void)state;
+    check_plans(ETH_HPP_FP32);
+}
+
+static void cast_nothing(void *state, size_t count, const void *sums, void *values)
+{
+    (void)state;
+    (void)count;
+    (void)sums;
+    (void)values;
+}
+
+/* Values of 2 bytes, with masters beside them: nothing is computed with before the first step. */
+static void ranks_with_masters_hold_what_planning_foresees(void **state)
+{
+    (void)state;
+    const struct eth_hpp_kernels whole = *kernels;
+    struct eth_hpp_kernels_ops ops = *kernels->ops;
+    ops.cast = cast_nothing;
+    kernels->ops = &ops;
+    kernels->value_bytes = 2;
+    check_plans(ETH_HPP_BF16);
+    *kernels = whole;
 }
 
 static int open_kernels(void **state)
@@ -201,6 +227,8 @@ static int close_kernels(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_hold_what_planning_foresees)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_hold_what_planning_foresees),
+        cmocka_unit_test(ranks_with_masters_hold_what_planning_foresees)};
     return cmocka_run_group_tests(tests, open_kernels, close_kernels);
 }
