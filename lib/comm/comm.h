@@ -102,11 +102,12 @@ struct eth_hpp_comm_layout {
 
 /* Puts what reaches a device's memory on top of a transport of host memory, which goes on to carry
  * small values and to notice failures: NCCL, or, where no rank has it ($ETH_HPP_NCCL_LIBRARY in
- * place of the device's own file, `none` for none), copies through page-locked host memory.
- * Collective of the layout's ranks. Needs eth_hpp_comm_progress. On success the transport belongs
- * to *device, which is used in its place and closed before the kernels are; after an error ranks
- * may be left waiting for this one, and the job is to be ended. Errors: UNSUPPORTED, INPUT (ranks
- * that have unlike NCCLs or settings), IO, PEER, TIMEOUT, MEMORY. */
+ * place of the device's own file, which then has to be there, `none` for none), copies through
+ * page-locked host memory. Collective of the layout's ranks. Needs eth_hpp_comm_progress. On
+ * success the transport belongs to *device, which is used in its place and closed before the
+ * kernels are; after an error ranks may be left waiting for this one, and the job is to be ended.
+ * Errors: UNSUPPORTED, INPUT (ranks that have unlike NCCLs or settings), IO, PEER, TIMEOUT, MEMORY.
+ */
 struct eth_hpp_kernels;
 enum eth_hpp_status eth_hpp_comm_reach_device(struct eth_hpp_comm *comm,
                                               struct eth_hpp_kernels *kernels,

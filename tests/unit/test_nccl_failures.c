@@ -108,6 +108,9 @@ static void what_ranks_do_not_have_alike_is_refused_by_name(void **state)
          "rank 1 on host0 has NCCL 2.30.7, rank 0 on host0 has NCCL 2.29.7"},
         {1, "ETH_HPP_NCCL_LIBRARY", "/nowhere/libnccl.so.2",
          "rank 1 on host0 has no NCCL, rank 0 on host0 has NCCL 2.30.7"},
+        {-1, "ETH_HPP_NCCL_LIBRARY", "/nowhere/libnccl.so.2",
+         "rank 0 on host0 cannot use the NCCL that ETH_HPP_NCCL_LIBRARY names: "
+         "/nowhere/libnccl.so.2: cannot open"},
         {1, "NCCL_ALGO", "Tree",
          "rank 1 on host0 has NCCL_ALGO=Tree in its environment, rank 0 on host0 has no NCCL_ALGO"},
         {0, "NCCL_P2P_DISABLE", "1",
@@ -131,8 +134,6 @@ static void what_may_differ_is_let_pass(void **state)
          "2.29.7 cannot do, 2.30 can"},
         {-1, "NCCL_ALGO", "Ring", "GPUs exchange data by NCCL 2.30.7, emulated"},
         {-1, "ETH_HPP_NCCL_LIBRARY", "none", "GPUs exchange data through the host"},
-        {-1, "ETH_HPP_NCCL_LIBRARY", "/nowhere/libnccl.so.2",
-         "GPUs exchange data through the host"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)

@@ -20,6 +20,7 @@ enum { TAG = 1 }; /* before the first hand-over, which may have the same */
 struct hello {
     int version; /* 0: it is not there, for this reason */
     char reason[400];
+    bool named; /* its file, by the user */
     char host[64], model[64], uuid[40];
     char variables[3000]; /* lines NAME=VALUE, cut where there are more */
 };
@@ -72,6 +73,7 @@ static void find_version(struct eth_hpp_nccl *nccl, struct hello *hello)
 {
     const char *file = getenv("ETH_HPP_NCCL_LIBRARY");
     struct eth_hpp_error err = {0};
+    hello->named = file != NULL && *file != '\0' && strcmp(file, "none") != 0;
     if (file == NULL || *file == '\0')
         file = nccl->kernels->nccl;
     if (file == NULL || strcmp(file, "none") == 0)
@@ -198,6 +200,20 @@ static enum eth_hpp_status compare_versions(const struct hello *first, int first
                                                    : "");
 }
 
+/* Who has named a file does not want to do without. */
+static enum eth_hpp_status refuse_missing(const struct hello *hellos,
+                                          const struct eth_hpp_comm_members *all,
+                                          struct eth_hpp_error *err)
+{
+    for (int i = 0; i < all->count; i++)
+        if (hellos[i].version == 0 && hellos[i].named)
+            return eth_hpp_error_set(err, ETH_HPP_ERR_UNSUPPORTED,
+                                     "rank %d on %s cannot use the NCCL that ETH_HPP_NCCL_LIBRARY "
+                                     "names: %s",
+                                     all->ranks[i], hellos[i].host, hellos[i].reason);
+    return ETH_HPP_OK;
+}
+
 enum { OLDEST = 21800, SHARING = 23000 }; /* what puts several ranks on one GPU */
 
 static enum eth_hpp_status judge(const struct hello *hellos, const struct eth_hpp_comm_members *all,
@@ -209,6 +225,8 @@ static enum eth_hpp_status judge(const struct hello *hellos, const struct eth_hp
     print_version(hellos[0].version, version, sizeof(version));
     for (int i = 1; status == ETH_HPP_OK && i < all->count; i++)
         status = compare_versions(&hellos[0], first, &hellos[i], all->ranks[i], err);
+    if (status == ETH_HPP_OK)
+        status = refuse_missing(hellos, all, err);
     for (int i = 1; status == ETH_HPP_OK && i < all->count; i++)
         status = compare_variables(&hellos[0], first, &hellos[i], all->ranks[i], err);
     if (status == ETH_HPP_OK && hellos[0].version > 0 && hellos[0].version < OLDEST)
