@@ -42,18 +42,17 @@ struct child {
     int status;            /* as from waitpid, once reaped */
 };
 
-/* All but the three streams: a daemon may have more open than the usual limit would let it. */
-static void close_others(void)
+/* A daemon may have more open than the usual limit would let it. */
+void eth_hpp_child_close_from(int first)
 {
-    const unsigned first = STDERR_FILENO + 1;
     struct rlimit limit;
 #ifdef SYS_close_range
-    if (syscall(SYS_close_range, first, ~0U, 0) == 0)
+    if (syscall(SYS_close_range, (unsigned)first, ~0U, 0) == 0)
         return;
 #endif
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         _exit(126);
-    for (rlim_t fd = first; fd < limit.rlim_max; fd++)
+    for (rlim_t fd = (rlim_t)first; fd < limit.rlim_max; fd++)
         close((int)fd);
 }
 
@@ -66,7 +65,7 @@ void eth_hpp_child_exec(uid_t user, gid_t group, pid_t parent, int output, int c
         dup2(output >= 0 ? output : null, STDOUT_FILENO) < 0 ||
         dup2(complaint >= 0 ? complaint : null, STDERR_FILENO) < 0)
         _exit(127);
-    close_others();
+    eth_hpp_child_close_from(STDERR_FILENO + 1);
     sigemptyset(&none);
     /* setsid: a group of its own, so that what the child starts can be ended with it. */
     if (setsid() < 0 || sigprocmask(SIG_SETMASK, &none, NULL) != 0 || setgroups(0, NULL) != 0 ||
@@ -74,7 +73,7 @@ void eth_hpp_child_exec(uid_t user, gid_t group, pid_t parent, int output, int c
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || chdir("/") != 0)
         _exit(126);
     /* Only now, since a change of ids takes it back; the parent may have been killed before. */
-    if (parent != 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent))
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
         _exit(126);
     execve(argv[0], argv, environment);
     _exit(127);

@@ -95,10 +95,13 @@ void eth_hpp_folder_remove(uint32_t job, const char *node);
 
 /* Between fork and exec: becomes the program as that user, in a session of its own, with the two
  * streams (-1: none) and nothing else that is open here. It is killed when `parent`, which has
- * forked it, ends; 0: it may outlive that. Only calls that are safe there; ends the process with
- * 126 or 127 where it fails. */
+ * forked it, ends. Only calls that are safe there; ends the process with 126 or 127 where it fails.
+ */
 void eth_hpp_child_exec(uid_t user, gid_t group, pid_t parent, int output, int complaint,
                         char *const argv[], char *const environment[]) __attribute__((noreturn));
+
+/* Closes all descriptors from `first` on, with calls that are safe after fork. */
+void eth_hpp_child_close_from(int first);
 
 /* Waits for at most `grace_s` for a child to end, and then ends it, with all of its process group.
  * Never waits blocking. False where that does not end it, as in a driver that hangs; else *status

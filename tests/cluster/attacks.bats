@@ -193,3 +193,22 @@ start_victim() { # OPTION... -- COMMAND: what its task does first
 	wait $victim
 	on_node n1 rm -rf "/tmp/eth-hpp-$VICTIM" /tmp/eth-hpp-plan
 }
+
+@test "a user who stops what ends the step holds up nothing, and keeps no process outside of a job" {
+	local stopper
+	on_node n1 timeout 60 setpriv --reuid="$MALLORY" --regid="$MALLORY" --clear-groups \
+		sh -c "until pkill -STOP -u $MALLORY -x scancel; do :; done; echo >$LOOT/stopped" 3>&- &
+	stopper=$!
+	while [ ! -e "$LOOT/stopped" ]; do # a scancel may be too quick for him
+		kill -0 $stopper
+		run as "$MALLORY" srun -N1 -w n1 --eth-hpp=gpt2 sh -c 'kill -SEGV $$'
+		[ "$(grep -c 'eth-hpp: rank 0 on n1: ended by signal' <<<"$output")" -eq 1 ]
+		wait_until 10 cluster_is_idle
+	done
+	pgrep -u "$MALLORY" -x scancel # it is stopped, and its step over
+	wait_until 20 no_scancel_left
+}
+
+no_scancel_left() {
+	! pgrep -u "$MALLORY" -x scancel
+}
