@@ -11,16 +11,17 @@
  * The "cpu" kernels have fp32 for both. Tokens and targets are int32_t, losses double.
  *
  * Order. Operations are asynchronous: they are issued on the compute stream and complete in the
- * order of their calls; only `to_host` and `synchronize` wait. They allocate nothing and read
- * nothing back; where one needs scratch memory, the caller passes it. What is issued on one stream
- * is done in order; streams run beside each other, and where one needs what another does, it waits
- * for an event of that one. On CPUs everything is done when its call returns, on every stream.
+ * order of their calls; only `to_device`, `to_host` and `synchronize` wait. They allocate nothing
+ * and read nothing back; where one needs scratch memory, the caller passes it. What is issued on
+ * one stream is done in order; streams run beside each other, and where one needs what another
+ * does, it waits for an event of that one. On CPUs everything is done when its call returns, on
+ * every stream.
  *
  * Results. OVERWRITES or ADDS TO is said at each. Inputs and outputs do not overlap unless "in
  * place" is said. Matrices are row-major without padding. `rows` counts tokens: samples x sequence.
  *
  * Errors. An operation cannot fail for correct arguments; a device's own failure is reported by the
- * next `synchronize`, `to_host` or `event_test`.
+ * next `synchronize`, `to_device`, `to_host` or `event_test`.
  */
 #ifndef ETH_HPP_KERNELS_H
 #define ETH_HPP_KERNELS_H
@@ -101,8 +102,7 @@ struct eth_hpp_kernels_ops {
      * here on is cut from it, as long as there is enough of it, and goes with the kernels. Devices
      * where that brings nothing ignore it. Errors: MEMORY. */
     enum eth_hpp_status (*reserve)(void *state, size_t bytes, struct eth_hpp_error *err);
-    /* The host memory of to_device may be reused at once. to_host waits until the data are there.
-     */
+    /* Of any host memory; both wait until the data are there. */
     enum eth_hpp_status (*to_device)(void *state, void *to, const void *host, size_t bytes,
                                      struct eth_hpp_error *err);
     enum eth_hpp_status (*to_host)(void *state, void *host, const void *from, size_t bytes,

@@ -53,23 +53,22 @@ static void release(void *at, void *memory)
         note(state, "the release of memory", cudaFree(memory));
 }
 
-static enum eth_hpp_status to_device(void *at, void *to, const void *host, size_t bytes,
-                                     struct eth_hpp_error *err)
-{
-    cuda *state = static_cast<cuda *>(at);
-    const cudaError_t error =
-        cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, compute_stream(state));
-    if (error == cudaSuccess)
-        return ETH_HPP_OK;
-    return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "a copy to the GPU failed: %s",
-                             cudaGetErrorString(error));
-}
-
 static enum eth_hpp_status synchronize(void *at, struct eth_hpp_error *err)
 {
     cuda *state = static_cast<cuda *>(at);
     note(state, "what was issued before", cudaStreamSynchronize(compute_stream(state)));
     return tell(state, err);
+}
+
+/* CUDA may read pageable memory after its call has returned, as where a GPU reaches it by itself.
+ */
+static enum eth_hpp_status to_device(void *at, void *to, const void *host, size_t bytes,
+                                     struct eth_hpp_error *err)
+{
+    cuda *state = static_cast<cuda *>(at);
+    note(state, "a copy to the GPU",
+         cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, compute_stream(state)));
+    return synchronize(state, err);
 }
 
 static enum eth_hpp_status to_host(void *at, void *host, const void *from, size_t bytes,

@@ -139,6 +139,12 @@ void work_off(cudaStream_t stream, uint64_t until)
     }
 }
 
+void work_all_off()
+{
+    for (cudaStream_t stream : streams)
+        work_off(stream, stream->issued);
+}
+
 /* Some pieces of a stream's first `until`. */
 void work_meanwhile(cudaStream_t stream, uint64_t until)
 {
@@ -224,10 +230,12 @@ cudaError_t cudaMalloc(void **memory, size_t size)
     return cudaSuccess;
 }
 
+/* The memory may be in use: the device is waited for. */
 cudaError_t cudaFree(void *memory)
 {
     if (memory == nullptr)
         return cudaSuccess;
+    work_all_off();
     const auto found = allocations.find((char *)memory);
     if (found == allocations.end())
         return cudaErrorInvalidValue;
@@ -248,6 +256,7 @@ cudaError_t cudaMallocHost(void **memory, size_t size)
 
 cudaError_t cudaFreeHost(void *memory)
 {
+    work_all_off();
     if (memory != nullptr && host_allocations.erase((char *)memory) == 0)
         return cudaErrorInvalidValue;
     free(memory);
@@ -312,21 +321,14 @@ cudaError_t eth_hpp_emulated_launch(const cudaLaunchConfig_t *config, std::funct
     });
 }
 
-/* What comes from pageable host memory is taken at once, what goes there is waited for. */
+/* Pageable host memory is read and written late, too: the real call may wait for it or not. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
     if (is_device(to, size) != (kind != cudaMemcpyDeviceToHost) ||
         is_device(from, size) != (kind != cudaMemcpyHostToDevice))
         return cudaErrorInvalidValue;
-    if (kind == cudaMemcpyHostToDevice && !is_page_locked(from, size)) {
-        const std::vector<char> staged((const char *)from, (const char *)from + size);
-        return eth_hpp_emulated_enqueue(stream, [=] { memcpy(to, staged.data(), size); });
-    }
-    const cudaError_t error = eth_hpp_emulated_enqueue(stream, [=] { memcpy(to, from, size); });
-    if (error == cudaSuccess && kind == cudaMemcpyDeviceToHost && !is_page_locked(to, size))
-        work_off(stream, stream->issued);
-    return error;
+    return eth_hpp_emulated_enqueue(stream, [=] { memcpy(to, from, size); });
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t size, cudaStream_t stream)
