@@ -130,7 +130,8 @@ static void what_may_differ_is_let_pass(void **state)
         {1, "NCCL_DEBUG", "WARN", "GPUs exchange data by NCCL 2.30.7, emulated"},
         {1, "NCCL_SOCKET_IFNAME", "eth7", "GPUs exchange data by NCCL 2.30.7, emulated"},
         {-1, "ETH_HPP_EMULATED_NCCL_VERSION", "22907",
-         "GPUs exchange data through the host, emulated: ranks 0 and 1 share a GPU of host0, which NCCL "
+         "GPUs exchange data through the host, emulated: ranks 0 and 1 share a GPU of host0, which "
+         "NCCL "
          "2.29.7 cannot do, 2.30 can"},
         {-1, "NCCL_ALGO", "Ring", "GPUs exchange data by NCCL 2.30.7, emulated"},
         {-1, "ETH_HPP_NCCL_LIBRARY", "none", "GPUs exchange data through the host"},
@@ -250,6 +251,35 @@ static void an_abort_that_does_not_return_holds_nobody_up(void **state)
     check_loss(&(struct loss){HAND_OVER, true, "abort", 20, "rank 1 on host0 is lost: "});
 }
 
+static int close_without_rank_1(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    const int rank = eth_hpp_bootstrap_get_place(bootstrap)->rank;
+    const struct eth_hpp_comm_layout layout = layout_of(rank);
+    struct device device = device_open(bootstrap, &layout);
+    struct eth_hpp_group *group;
+    struct eth_hpp_request *request = NULL;
+    struct eth_hpp_error err = {0};
+    (void)user;
+    RANK_CHECK(meet(device.comm, &group, &err) == ETH_HPP_OK);
+    if (rank == 1)
+        raise(SIGKILL);
+    set_on(rank, 0, "ETH_HPP_EMULATED_NCCL_FAULT", "abort");
+    RANK_CHECK(begin(&device, SUM, group, &request, &err) == ETH_HPP_OK);
+    eth_hpp_comm_close(device.comm);
+    return 0;
+}
+
+/* What runs on rank 0's device is waited for by nobody. */
+static void a_transport_whose_abort_does_not_return_can_be_closed(void **state)
+{
+    struct ranks_result result;
+    (void)state;
+    skip_in_valgrind("it knows no pidfd_open, and adds lines of its own to the log");
+    ranks_run(RANKS, close_without_rank_1, NULL, 30, &result);
+    if (result.exit_code[0] != 0 || result.exit_code[2] != 0)
+        fail_msg("ended with %d and %d: %s", result.exit_code[0], result.exit_code[2], result.log);
+}
+
 /* What is left of communicators that nobody ended goes with the folder. */
 static int use_nccl(void **state)
 {
@@ -268,6 +298,7 @@ int main(void)
         cmocka_unit_test(a_killed_rank_ends_those_whose_devices_wait_for_it),
         cmocka_unit_test(a_deadline_names_the_ranks_that_are_waited_for),
         cmocka_unit_test(an_abort_that_does_not_return_holds_nobody_up),
+        cmocka_unit_test(a_transport_whose_abort_does_not_return_can_be_closed),
     };
     return cmocka_run_group_tests(tests, use_nccl, remove_folder);
 }

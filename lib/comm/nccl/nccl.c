@@ -38,11 +38,12 @@ static bool nccl_fail(void *state, const struct eth_hpp_error *error, int exit_c
     return stragglers;
 }
 
-static void forget(struct eth_hpp_nccl *nccl)
+static void forget(struct eth_hpp_nccl *nccl, bool stopped)
 {
     const struct eth_hpp_kernels *kernels = nccl->kernels;
     eth_hpp_nccl_requests_free(nccl);
-    kernels->ops->release_host(kernels->state, nccl->token);
+    if (stopped) /* else it would be waited for */
+        kernels->ops->release_host(kernels->state, nccl->token);
     free(nccl);
 }
 
@@ -65,12 +66,10 @@ static bool all_close(struct eth_hpp_nccl *nccl)
 static void nccl_close(void *state)
 {
     struct eth_hpp_nccl *nccl = state;
-    if (all_close(nccl))
-        eth_hpp_nccl_communicators_close(nccl);
-    else
-        eth_hpp_nccl_communicators_abort(nccl);
+    const bool stopped = all_close(nccl) ? eth_hpp_nccl_communicators_close(nccl)
+                                         : eth_hpp_nccl_communicators_abort(nccl);
     eth_hpp_comm_close(nccl->control);
-    forget(nccl);
+    forget(nccl, stopped);
 }
 
 static const struct eth_hpp_comm_ops nccl_ops = {
@@ -114,10 +113,8 @@ enum eth_hpp_status eth_hpp_comm_nccl_open(struct eth_hpp_comm *comm,
                                          &nccl->everyone, err);
     if (status == ETH_HPP_OK && used)
         status = eth_hpp_comm_create(&nccl_ops, nccl, &made, err);
-    if (made == NULL) {
-        eth_hpp_nccl_communicators_abort(nccl);
-        forget(nccl);
-    }
+    if (made == NULL)
+        forget(nccl, eth_hpp_nccl_communicators_abort(nccl));
     if (status == ETH_HPP_OK)
         *device = made;
     return status;

@@ -64,9 +64,10 @@ enum eth_hpp_status eth_hpp_nccl_settle(struct eth_hpp_nccl *nccl, eth_hpp_nccl_
 /* Asks all of them, and the control transport, for failures. */
 enum eth_hpp_status eth_hpp_nccl_check(struct eth_hpp_nccl *nccl, struct eth_hpp_error *err);
 void eth_hpp_nccl_rest(void); /* for a moment, between two questions */
-/* In order, with all ranks; or at once, within some seconds. */
-void eth_hpp_nccl_communicators_close(struct eth_hpp_nccl *nccl);
-void eth_hpp_nccl_communicators_abort(struct eth_hpp_nccl *nccl);
+/* In order, with all ranks; or at once, within some seconds. False: something may still run on the
+ * device, so that nothing that waits for it may be called. */
+bool eth_hpp_nccl_communicators_close(struct eth_hpp_nccl *nccl);
+bool eth_hpp_nccl_communicators_abort(struct eth_hpp_nccl *nccl);
 
 /* ---- operations (nccl_request.c) ---- */
 

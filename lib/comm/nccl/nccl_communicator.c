@@ -305,7 +305,7 @@ enum eth_hpp_status eth_hpp_nccl_communicators_open(struct eth_hpp_nccl *nccl,
     return status;
 }
 
-void eth_hpp_nccl_communicators_close(struct eth_hpp_nccl *nccl)
+bool eth_hpp_nccl_communicators_close(struct eth_hpp_nccl *nccl)
 {
     const double timeout_s = nccl->timeout_s;
     struct eth_hpp_error failure = {0};
@@ -315,14 +315,13 @@ void eth_hpp_nccl_communicators_close(struct eth_hpp_nccl *nccl)
         eth_hpp_nccl_settle(nccl, c->comm, nccl->library.CommFinalize(c->comm),
                             "the end of a communicator", &failure);
     nccl->timeout_s = timeout_s;
-    if (failure.status != ETH_HPP_OK) {
-        eth_hpp_nccl_communicators_abort(nccl);
-        return;
-    }
+    if (failure.status != ETH_HPP_OK)
+        return eth_hpp_nccl_communicators_abort(nccl);
     while (nccl->last != NULL) {
         nccl->library.CommDestroy(nccl->last->comm);
         drop(nccl);
     }
+    return true;
 }
 
 /* An abort waits for the device, and perhaps for a network that does not answer: a thread does it,
@@ -343,29 +342,30 @@ static void *abort_all(void *user)
     return NULL;
 }
 
-void eth_hpp_nccl_communicators_abort(struct eth_hpp_nccl *nccl)
+bool eth_hpp_nccl_communicators_abort(struct eth_hpp_nccl *nccl)
 {
     const double deadline = eth_hpp_clock_now() + ABORT_S;
     struct abortion *abortion = calloc(1, sizeof(*abortion));
     pthread_t thread;
     if (abortion == NULL)
-        return;
+        return false;
     abortion->library = nccl->library;
     abortion->last = nccl->last;
     nccl->last = NULL;
     if (pthread_create(&thread, NULL, abort_all, abortion) != 0) {
         free(abortion);
-        return;
+        return false;
     }
     while (!atomic_load(&abortion->done) && eth_hpp_clock_now() < deadline)
         eth_hpp_nccl_rest();
     if (!atomic_load(&abortion->done)) {
         pthread_detach(thread);
-        return;
+        return false;
     }
     pthread_join(thread, NULL);
     nccl->last = abortion->last;
     while (nccl->last != NULL)
         drop(nccl);
     free(abortion);
+    return true;
 }
