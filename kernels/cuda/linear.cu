@@ -112,8 +112,8 @@ static cublasStatus_t describe(cuda *state, const product &p, described *d)
         status =
             cublasLtMatmulAlgoGetHeuristic(state->products->handle, d->how, d->a, d->b, d->d, d->d,
                                            state->products->preference, 1, &found, &count);
-    if (status == CUBLAS_STATUS_SUCCESS && count == 0)
-        status = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = count > 0 ? found.state : CUBLAS_STATUS_NOT_SUPPORTED;
     d->algorithm = found.algo;
     return status;
 }
