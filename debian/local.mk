@@ -6,6 +6,7 @@ EXTRA_DIST += \
 	debian/eth-hpp-cuda.install \
 	debian/eth-hpp-cuda.lintian-overrides \
 	debian/eth-hpp-slurm-plugin.install \
+	debian/eth-hpp-slurm-plugin.postinst \
 	debian/eth-hpp-slurm-plugin.postrm \
 	debian/eth-hpp-slurm-plugin.prerm \
 	debian/eth-hpp.docs \

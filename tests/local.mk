@@ -4,7 +4,10 @@ EXTRA_DIST += \
 	tests/soak \
 	tests/packages \
 	tests/packaging/packages \
-	tests/packaging/packages.bats \
+	tests/packaging/cluster.bash \
+	tests/packaging/debian.bats \
+	tests/packaging/lifecycle.bash \
+	tests/packaging/rpm.bats \
 	tests/cluster/attacks.bats \
 	tests/cluster/checkpoint.bats \
 	tests/cluster/cluster.bats \

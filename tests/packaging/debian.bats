@@ -1,0 +1,119 @@
+#!/usr/bin/env bats
+# The Debian source package, what it builds, and the life of that on a cluster.
+
+load ../cluster/helpers
+load cluster
+load lifecycle
+
+setup_file() {
+	make_distribution
+	export DEB_BUILD_OPTIONS="nocheck parallel=$(nproc)" DEB_BUILD_PROFILES=""
+	! has_toolkit || DEB_BUILD_PROFILES=pkg.eth-hpp.cuda
+	tar xf eth-hpp-*.tar.xz
+	{
+		(cd eth-hpp-*/ && dpkg-buildpackage -us -uc -S) &&
+			dpkg-source -x eth-hpp_*.dsc unpacked &&
+			(cd unpacked && dpkg-buildpackage -us -uc -b)
+	} >"$TEST_WORK/deb.log" 2>&1 || {
+		tail -n 30 "$TEST_WORK/deb.log"
+		return 1
+	}
+	newer_packages
+	start_cluster
+}
+
+# The same packages under a higher version, as an upgrade.
+newer_packages() {
+	local package
+	mkdir newer
+	for package in ./*[!m]_0.1.0_*.deb; do # not those of debug symbols
+		dpkg-deb -R "$package" repacked
+		sed -i -E 's/^Version: .*/Version: 9.0/; s/\(= 0\.1\.0\)/(= 9.0)/g' repacked/DEBIAN/control
+		dpkg-deb --root-owner-group -b repacked newer >/dev/null
+		rm -r repacked
+	done
+}
+
+install_on() { # FOLDER MEMBER
+	# shellcheck disable=SC2016 # for the member's shell
+	on_node "$2" sh -c 'dpkg --install --no-triggers "$1"/eth-hpp_*.deb "$1"/eth-hpp-slurm-plugin_*.deb "$1"/libethhpp1_*.deb \
+		"$1"/libethhpp-dev_*.deb' sh "$1"
+}
+
+remove_from() { # MEMBER
+	on_node "$1" dpkg --purge --no-triggers eth-hpp-slurm-plugin eth-hpp libethhpp-dev libethhpp1
+}
+
+remove_plugin() { # MEMBER
+	on_node "$1" dpkg --purge eth-hpp-slurm-plugin
+}
+
+@test "the source package and the packages are clean for lintian" {
+	run lintian --allow-root --fail-on error,warning "$TEST_WORK"/packages/eth-hpp_*.changes
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ -z "$(grep '^[EW]:' <<<"$output")" ]
+}
+
+@test "the plugin's package fits the Slurm release that it was built for alone" {
+	release=$(dpkg-query -W -f '${Version}' slurm-wlm-basic-plugins | cut -d. -f1,2)
+	run dpkg -f "$TEST_WORK"/packages/eth-hpp-slurm-plugin_*.deb Depends
+	[[ $output == *"slurm-wlm-basic-plugins (>= $release), slurm-wlm-basic-plugins (<< $release"* ||
+		$output == *"slurm-wlm-basic-plugins (>= $release), slurm-wlm-basic-plugins (<< ${release%.*}."* ]]
+}
+
+@test "installed beside a running job, the packages enable nothing" {
+	installed_they_enable_nothing "$TEST_WORK/packages"
+}
+
+@test "enabled by its sample, the plugin runs jobs through the launcher" {
+	enabled_the_plugin_runs_the_launcher
+}
+
+@test "upgraded node by node, running jobs and new ones go on" {
+	upgraded_jobs_go_on "$TEST_WORK/packages/newer"
+}
+
+@test "switched off, running jobs go on and new ones that ask are refused" {
+	switched_off_jobs_go_on
+}
+
+@test "named by another file of Slurm's than its own, the plugin is not removed" {
+	named_elsewhere_the_plugin_stays /etc/slurm/plugstack.conf /etc/slurm/plugstack.conf.d/site.conf /etc/slurm-llnl/plugstack.conf
+}
+
+# A package in favour of which dpkg removes the plugin, and which cannot be installed.
+@test "enabled before a removal that is given up, the plugin is enabled after it" {
+	mkdir -p "$TEST_WORK/failing/DEBIAN"
+	cat >"$TEST_WORK/failing/DEBIAN/control" <<-END
+		Package: failing
+		Version: 1
+		Architecture: all
+		Maintainer: Nobody <nobody@example.org>
+		Conflicts: eth-hpp-slurm-plugin
+		Replaces: eth-hpp-slurm-plugin
+		Description: a test
+	END
+	printf '#!/bin/sh\nexit 1\n' >"$TEST_WORK/failing/DEBIAN/preinst"
+	chmod 755 "$TEST_WORK/failing/DEBIAN/preinst"
+	dpkg-deb --root-owner-group -b "$TEST_WORK/failing" "$TEST_WORK/failing.deb"
+	on_node n1 cp $CONFIGURATION "$TEST_WORK/enabled"
+	run on_node n1 dpkg --install "$TEST_WORK/failing.deb"
+	echo "$output"
+	[ "$status" -ne 0 ]
+	[[ $output == *"removing eth-hpp-slurm-plugin"* ]]
+	on_node n1 cmp $CONFIGURATION "$TEST_WORK/enabled"
+	[ "$(on_node n1 dpkg-query -W -f '${db:Status-Status}' eth-hpp-slurm-plugin)" = installed ]
+}
+
+@test "removed and installed again, the plugin is not enabled" {
+	on_node n1 dpkg --remove --no-triggers eth-hpp-slurm-plugin
+	on_node n1 test -e $CONFIGURATION.disabled
+	install_on "$TEST_WORK/packages/newer" n1
+	on_node n1 test ! -e $CONFIGURATION
+	on_node n1 mv $CONFIGURATION.disabled $CONFIGURATION
+}
+
+@test "removed below running jobs, nothing fails and nothing is left" {
+	removed_nothing_fails_and_nothing_is_left
+}
