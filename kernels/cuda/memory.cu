@@ -38,7 +38,7 @@ static enum eth_hpp_status allocate(void *at, size_t bytes, void **memory,
     piece *from = &static_cast<cuda *>(at)->reserved;
     const size_t wanted = divide_up(bytes == 0 ? 1 : bytes, ALIGNMENT) * ALIGNMENT;
     if (wanted > from->bytes - from->used) /* or nothing was reserved */
-        return take(wanted, memory, err);
+        return take(bytes == 0 ? 1 : bytes, memory, err);
     *memory = from->memory + from->used;
     from->used += wanted;
     return ETH_HPP_OK;

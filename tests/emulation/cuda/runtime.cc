@@ -12,6 +12,9 @@
 #include <unistd.h>
 
 #include "tests/emulation/cuda/simt.h"
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
 
 struct eth_hpp_emulated_stream {
     std::deque<std::function<bool()>> work; /* a piece is done when it returns true */
@@ -60,6 +63,27 @@ size_t pieces_meanwhile()
     static uint64_t state = environment("ETH_HPP_EMULATED_ORDER", 1);
     state = state * 48271 % 2147483647;
     return state % 32;
+}
+
+/* The address sanitizer is to see what reaches beyond the end, too. */
+void forbid(char *memory, size_t size)
+{
+#ifdef __SANITIZE_ADDRESS__
+    ASAN_POISON_MEMORY_REGION(memory, size);
+#else
+    (void)memory;
+    (void)size;
+#endif
+}
+
+void permit(char *memory, size_t size)
+{
+#ifdef __SANITIZE_ADDRESS__
+    ASAN_UNPOISON_MEMORY_REGION(memory, size);
+#else
+    (void)memory;
+    (void)size;
+#endif
 }
 
 size_t in_pages(size_t size)
@@ -223,6 +247,7 @@ cudaError_t cudaMalloc(void **memory, size_t size)
     if (made == MAP_FAILED)
         return cudaErrorMemoryAllocation;
     memset(made, 0xff, std::min(size, FILLED_BYTES));
+    forbid((char *)made + size, in_pages(size) - size);
     if (!reachable)
         mprotect(made, in_pages(size), PROT_NONE);
     allocations[(char *)made] = size;
@@ -239,6 +264,7 @@ cudaError_t cudaFree(void *memory)
     const auto found = allocations.find((char *)memory);
     if (found == allocations.end())
         return cudaErrorInvalidValue;
+    permit(found->first, in_pages(found->second));
     munmap(memory, in_pages(found->second));
     allocations.erase(found);
     return cudaSuccess;
