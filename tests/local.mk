@@ -8,6 +8,7 @@ EXTRA_DIST += \
 	tests/packaging/debian.bats \
 	tests/packaging/lifecycle.bash \
 	tests/packaging/rpm.bats \
+	tests/packaging/slurm_upgrade.bash \
 	tests/cluster/attacks.bats \
 	tests/cluster/checkpoint.bats \
 	tests/cluster/cluster.bats \

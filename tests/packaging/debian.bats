@@ -4,6 +4,7 @@
 load ../cluster/helpers
 load cluster
 load lifecycle
+load slurm_upgrade
 
 setup_file() {
 	make_distribution
@@ -70,6 +71,21 @@ remove_plugin() { # MEMBER
 	enabled_the_plugin_runs_the_launcher
 }
 
+@test "the GPU module's package goes with the program and the library of its own build" {
+	has_toolkit || skip "no CUDA toolkit: the package is not built"
+	on_node n2 dpkg --install "$TEST_WORK"/packages/eth-hpp-cuda_*.deb
+	file=$(on_node n2 dpkg --listfiles eth-hpp-cuda | grep 'libethhpp_cuda\.so$')
+	on_node n2 grep -qF "${file%/*}" /usr/bin/eth-hpp
+	for package in eth-hpp libethhpp1; do
+		run on_node n2 apt-get --yes --no-remove install "$TEST_WORK/packages/newer/${package}_9.0_amd64.deb"
+		echo "$output"
+		[ "$status" -ne 0 ]
+		[[ $output == *"eth-hpp-cuda"* ]]
+	done
+	on_node n2 dpkg --purge eth-hpp-cuda
+	on_node n2 test ! -e "$file"
+}
+
 @test "upgraded node by node, running jobs and new ones go on" {
 	upgraded_jobs_go_on "$TEST_WORK/packages/newer"
 }
@@ -116,4 +132,43 @@ remove_plugin() { # MEMBER
 
 @test "removed below running jobs, nothing fails and nothing is left" {
 	removed_nothing_fails_and_nothing_is_left
+}
+
+# On a node that is given up with this: the newer Slurm has no files.
+@test "Slurm is upgraded by no upgrade that removes nothing while the plugin is there" {
+	newer_slurm "$TEST_WORK/slurm"
+	install_on "$TEST_WORK/packages/newer" n2
+	enable_on n2
+	offer "$TEST_WORK/slurm" n2
+	slurm=$(state_of n2 slurmd)
+	apt_on n2 upgrade
+	run apt_on n2 --no-remove install slurm-client slurmd
+	echo "$output"
+	[ "$status" -ne 0 ]
+	[ "$(state_of n2 slurmd)" = "$slurm" ]
+	[ "$(state_of n2 slurm-wlm-basic-plugins)" = "$slurm" ]
+	[ "$(state_of n2 eth-hpp-slurm-plugin)" = "installed 9.0" ]
+	on_node n2 test -e "$CONFIGURATION"
+}
+
+@test "Slurm's upgrade that takes the plugin along stops where another file names the plugin" {
+	on_node n2 cp "$CONFIGURATION" /etc/slurm/plugstack.conf.d/site.conf
+	run apt_on n2 dist-upgrade
+	echo "$output"
+	[ "$status" -ne 0 ]
+	[[ $output == *"take the line with spank_eth_hpp.so out of /etc/slurm/plugstack.conf.d/site.conf first"* ]]
+	[ "$(state_of n2 eth-hpp-slurm-plugin)" = "installed 9.0" ]
+	on_node n2 test -e "$CONFIGURATION"
+	on_node n2 rm /etc/slurm/plugstack.conf.d/site.conf
+}
+
+@test "Slurm's upgrade that takes the plugin along leaves no file of Slurm's that names it" {
+	run apt_on n2 dist-upgrade
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"Removing eth-hpp-slurm-plugin"* ]]
+	[ "$(state_of n2 slurmd)" = "installed $NEWER_SLURM" ]
+	run on_node n2 grep -rls --include='*.conf' spank_eth_hpp /etc/slurm
+	[ -z "$output" ]
+	on_node n2 test -e "$CONFIGURATION.disabled"
 }

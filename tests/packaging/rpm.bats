@@ -93,6 +93,22 @@ requires() { # PACKAGE
 	named_elsewhere_the_plugin_stays /etc/slurm/plugstack.conf /etc/slurm/plugstack.conf.d/site.conf
 }
 
+# Two releases of a Slurm without files.
+@test "while the rpm's plugin is there, rpm does not upgrade Slurm" {
+	release=$(dpkg-query -W -f '${Version}' slurm-wlm-basic-plugins | cut -d. -f1,2)
+	for version in "$release.1" 99.05.1; do
+		printf '%s\n' 'Name: slurm' "Version: $version" 'Release: 1' 'Summary: A test' 'License: none' 'BuildArch: noarch' \
+			'%description' '%files' >"$TEST_WORK/slurm.spec"
+		rpmbuild -bb --define "_topdir $TEST_WORK/slurm" "$TEST_WORK/slurm.spec"
+	done
+	rpm_on n2 --install "$TEST_WORK/slurm/RPMS/noarch/slurm-$release"*.rpm
+	run on_node n2 rpm --dbpath /var/lib/rpm --force-debian --upgrade "$TEST_WORK"/slurm/RPMS/noarch/slurm-99.*.rpm
+	echo "$output"
+	[ "$status" -ne 0 ]
+	[[ $output == *"slurm < "*" is needed by (installed) eth-hpp-slurm-plugin"* ]]
+	rpm_on n2 --erase slurm
+}
+
 @test "removed below running jobs, nothing fails and nothing but the disabled configuration is left" {
 	removed_nothing_fails_and_nothing_is_left $CONFIGURATION.disabled
 }
