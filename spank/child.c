@@ -27,6 +27,9 @@ enum {
 };
 
 #define REAP_S 1.0
+/* What a driver's library takes is some tens of MB, and address space without limit, which is none
+ * of this. */
+#define MEMORY_LIMIT ((rlim_t)1 << 30)
 
 struct output {
     int fd; /* -1: closed */
@@ -102,8 +105,12 @@ static enum eth_hpp_status start(char **argv, struct child *child, struct eth_hp
         close_pair(second);
         return eth_hpp_error_set(err, ETH_HPP_ERR_IO, "cannot start a process: %m");
     }
-    if (child->pid == 0)
+    if (child->pid == 0) {
+        const struct rlimit memory = {MEMORY_LIMIT, MEMORY_LIMIT};
+        if (setrlimit(RLIMIT_DATA, &memory) != 0)
+            _exit(126);
         eth_hpp_child_exec(NOBODY, NOBODY, parent, first[1], second[1], argv, environment);
+    }
     close(first[1]);
     close(second[1]);
     child->out.fd = first[0];

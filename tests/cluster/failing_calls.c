@@ -7,8 +7,9 @@
  *   memory     allocations, also those of json-c for the plugin
  *   files      what opens, makes, writes, renames or removes files and folders
  *   signals    the same calls, but ERRNO is the number of a signal that the process gets in front
- * of it processes  fork and pipes; in the child, what it does before it becomes another program
+ *   processes  fork and pipes; in the child, what it does before it becomes another program
  *   waits      poll, read, nanosleep, and waitpid where it waits
+ *   interrupts the same calls, with a signal in front
  *   stuck      waitid: the child has not ended
  *   clock      time(): it jumps by NUMBER seconds
  */
@@ -24,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
@@ -74,8 +76,9 @@ static bool is_due(const char *class, const void *caller)
 
 static bool fails(const char *class, const void *caller)
 {
-    if (strcmp(class, "files") == 0 && is_due("signals", caller))
-        raise(fault_errno);
+    if ((strcmp(class, "files") == 0 && is_due("signals", caller)) ||
+        (strcmp(class, "waits") == 0 && is_due("interrupts", caller)))
+        kill(getpid(), fault_errno); /* raise would be this thread's alone */
     bool failing = is_due(class, caller);
     if (failing)
         errno = fault_errno;
@@ -178,6 +181,8 @@ FAILING("processes", int, -1, pipe2, (int ends[2], int flags), (ends, flags))
 FAILING("processes", int, -1, dup2, (int from, int to), (from, to))
 FAILING("processes", pid_t, -1, setsid, (void), ())
 FAILING("processes", int, -1, setgroups, (size_t count, const gid_t *groups), (count, groups))
+FAILING("processes", int, -1, setrlimit, (__rlimit_resource_t resource, const struct rlimit *limit),
+        (resource, limit))
 FAILING("processes", int, -1, setresgid, (gid_t a, gid_t b, gid_t c), (a, b, c))
 FAILING("processes", int, -1, setresuid, (uid_t a, uid_t b, uid_t c), (a, b, c))
 FAILING("waits", int, -1, poll, (struct pollfd * fds, nfds_t count, int ms), (fds, count, ms))

@@ -2,10 +2,11 @@
 # Faults under the plugin, and what jobs must end with.
 
 TABLE=$BATS_FILE_TMPDIR/table
-task=true # how the task of a job that asked ends
+task=true   # how the task of a job that asked ends
+submit=srun # with what jobs are submitted: srun, salloc or sbatch
 
 declare -gA ERRNO=([EIO]=5 [EAGAIN]=11 [ENOMEM]=12 [EACCES]=13 [ENFILE]=23 [EMFILE]=24 [ENOSPC]=28 [EROFS]=30 [EINTR]=4
-	[SIGKILL]=9 [SIGTERM]=15)
+	[ENOENT]=2 [SIGKILL]=9 [SIGTERM]=15)
 
 start_cluster_of_faults() {
 	mkdir -p "$TEST_WORK"
@@ -31,7 +32,7 @@ clean_up_fault() {
 	no_fault
 	rm -f "$TEST_WORK/inventory"
 	cp "$BATS_FILE_TMPDIR/plugstack.conf" "$CLUSTER_DIR/etc/"
-	on_node n1 sh -c 'rm -rf /run/eth-hpp/[0-9]*' # of epilogs that failed
+	remove_left
 	# Where a test has failed: the next one finds a node again.
 	cluster_is_idle || on_cluster scontrol update nodename=n1 state=resume 2>/dev/null || true
 	cancel_all_jobs
@@ -44,6 +45,17 @@ write_slurmstepd() {
 		[ ! -e "$TEST_WORK/fault.open" ] || exec 1500</etc/shadow
 		part=step
 		[ "\$1" != spank ] || part=\$2
+		[ ! -e "$TEST_WORK/fault.no-run" ] || [ "\$part" = step ] || [ ! -e /run ] || {
+			exec unshare -m bash -c '
+				mount -t tmpfs root /mnt
+				for entry in /*; do
+					case \$entry in
+					/run | /mnt) ;;
+					*) if [ -L "\$entry" ]; then cp -P "\$entry" /mnt; else mkdir "/mnt\$entry" && mount --rbind "\$entry" "/mnt\$entry"; fi ;;
+					esac
+				done 2>/dev/null
+				exec chroot /mnt "\$0" "\$@"' "\$0" "\$@"
+		}
 		[ ! -e "$TEST_WORK/fault.\$part" ] || {
 			export FAULT="\$(cat "$TEST_WORK/fault.\$part")" FAULT_LOG="$TEST_WORK/fault.log" LD_PRELOAD="$TEST_WORK/failing_calls.so"
 		}
@@ -67,12 +79,36 @@ no_fault() {
 	rm -f "$TEST_WORK"/fault.*
 }
 
-# srun with the fault that is meant for it.
-srun_with_fault() {
-	local -a with=()
-	[ ! -e "$TEST_WORK/fault.srun" ] ||
-		with=(env "FAULT=$(cat "$TEST_WORK/fault.srun")" "FAULT_LOG=$TEST_WORK/fault.log" "LD_PRELOAD=$TEST_WORK/failing_calls.so")
-	on_cluster timeout --kill-after=1 20 "${with[@]}" srun -N1 "$@"
+# A job with the fault that is meant for what submits it; its output and exit code are those of its step.
+job_with_fault() {
+	local -a with=() step=()
+	[ ! -e "$TEST_WORK/fault.$submit" ] ||
+		with=(env "FAULT=$(cat "$TEST_WORK/fault.$submit")" "FAULT_LOG=$TEST_WORK/fault.log" "LD_PRELOAD=$TEST_WORK/failing_calls.so")
+	case $submit in
+	srun) step=(-N1) ;;
+	salloc) step=(-Q -N1) ;;
+	sbatch) step=(-Q -W -N1 -o "$TEST_WORK/batch.out") ;;
+	esac
+	while [[ $1 == -* ]]; do
+		step+=("$1")
+		shift
+	done
+	rm -f "$TEST_WORK/batch.out"
+	if [ $submit = srun ]; then
+		submitted "${step[@]}" "$@"
+	else
+		# The fault is over where the step begins.
+		printf '#!/bin/sh\nunset LD_PRELOAD FAULT FAULT_LOG\nexec srun %s\n' "${*@Q}" >"$TEST_WORK/job"
+		chmod 755 "$TEST_WORK/job"
+		submitted "${step[@]}" "$TEST_WORK/job"
+	fi
+}
+
+submitted() { # ARGUMENT...
+	local status=0
+	on_cluster timeout --kill-after=1 20 "${with[@]}" "$submit" "$@" || status=$?
+	[ ! -e "$TEST_WORK/batch.out" ] || cat "$TEST_WORK/batch.out"
+	return $status
 }
 
 wrong() { # WHAT [FILE]
@@ -83,7 +119,7 @@ wrong() { # WHAT [FILE]
 # A job that did not ask, by its exit code and its output.
 observe_plain() {
 	local status=0 out=$BATS_TEST_TMPDIR/plain
-	srun_with_fault echo plain >"$out" 2>&1 || status=$?
+	job_with_fault echo plain >"$out" 2>&1 || status=$?
 	[ $status -eq 0 ] && [ "$(cat "$out")" = plain ] || wrong "a job that did not ask ended with $status" "$out"
 }
 
@@ -97,7 +133,8 @@ logged() {
 observe_asked() {
 	local status=0 lines out=$BATS_TEST_TMPDIR/asked before
 	before=$(logged)
-	srun_with_fault --eth-hpp=gpt2 sh -c 'echo started; cat "${ETH_HPP_INVENTORY:-/dev/null}"; '"$task" >"$out" 2>&1 || status=$?
+	job_with_fault --eth-hpp=gpt2 --eth-hpp-profile="$TEST_WORK/launcher" \
+		sh -c 'echo started; cat "${ETH_HPP_INVENTORY:-/dev/null}"; '"$task" >"$out" 2>&1 || status=$?
 	lines=$(grep -c 'eth-hpp: ' "$out" || true)
 	inventory=$(sed '0,/^started$/d' "$out")
 	outcome=started
@@ -107,6 +144,8 @@ observe_asked() {
 		[ -n "$inventory" ] || [ -e "$TEST_WORK/fault.step" ] || [ "$(logged)" -gt "$before" ] ||
 			wrong "no inventory, and slurmd says nothing" "$out" || return
 		[ "$task" = true ] || [ "$lines" -eq 1 ] || wrong "died, with $lines lines" "$out" || return
+	elif [ $status -gt 128 ] && [ -e "$TEST_WORK/fault.$submit" ] && [[ $(cat "$TEST_WORK/fault.$submit") == signals* ]]; then
+		outcome="ended: by the signal" # and who has sent it knows
 	else
 		[ $status -ne 0 ] && [ $status -ne 124 ] && [ "$lines" -eq 1 ] || wrong "ended with $status and $lines lines" "$out" || return
 	fi
@@ -117,10 +156,28 @@ nothing_left() {
 	[ -z "$(on_node n1 find /run/eth-hpp -mindepth 1 -name '[0-9]*' 2>/dev/null)" ]
 }
 
-# Sets `outcome` to how a job that asked went; fails where that, or another job, or the node went wrong.
+# Of epilogs that failed.
+remove_left() {
+	on_node n1 sh -c 'rm -rf /run/eth-hpp/[0-9]*'
+}
+
+nothing_left_unsaid() {
+	nothing_left || [ "$(logged)" -gt "$logged_before" ]
+}
+
+# Sets `outcome` to how a job that asked went; fails where that, or another job, or the node went wrong, or where an epilog
+# has left an inventory and slurmd's log does not say why.
 observe() {
-	observe_plain && observe_asked || return
-	[ -e "$TEST_WORK/fault.epilog" ] || wait_until 10 nothing_left || wrong "something is left in /run/eth-hpp" || return
+	local logged_before
+	observe_plain && wait_until 10 cluster_is_idle || return
+	logged_before=$(logged)
+	observe_asked || return
+	if [ -e "$TEST_WORK/fault.epilog" ]; then
+		wait_until 10 nothing_left_unsaid || wrong "something is left in /run/eth-hpp, and slurmd says nothing" || return
+		remove_left
+	else
+		wait_until 10 nothing_left || wrong "something is left in /run/eth-hpp" || return
+	fi
 	wait_until 10 cluster_is_idle || wrong "the node is $(on_cluster sinfo -h -p all -o '%T, %E')"
 }
 

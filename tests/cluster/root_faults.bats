@@ -23,7 +23,6 @@ teardown() {
 	fail_all prolog files EROFS
 	fail_all prolog processes EAGAIN
 	fail_all epilog files EROFS
-	on_node n1 sh -c 'rm -rf /run/eth-hpp/[0-9]*'
 	fail_all step memory ENOMEM
 	fail_all srun memory ENOMEM
 }

@@ -27,10 +27,23 @@ teardown() {
 	sweep prolog waits EINTR
 	sweep prolog signals SIGKILL
 	sweep epilog files EIO
-	on_node n1 sh -c 'rm -rf /run/eth-hpp/[0-9]*'
+	sweep epilog processes EAGAIN
+	sweep epilog waits EINTR
+	sweep epilog signals SIGKILL
 	sweep step memory ENOMEM
 	sweep step files EACCES
+	sweep step signals SIGKILL
 	sweep srun memory ENOMEM
+	sweep srun files EACCES
+	sweep srun signals SIGTERM
+}
+
+@test "salloc and sbatch: files and memory are none, and signals come" {
+	for submit in salloc sbatch; do
+		sweep $submit files EACCES
+		sweep $submit signals SIGTERM
+		fail_all $submit memory ENOMEM
+	done
 }
 
 @test "prolog and slurmstepd: all calls fail in other ways" {
@@ -38,6 +51,7 @@ teardown() {
 	fail_all prolog processes ENFILE
 	fail_all prolog waits EINTR
 	fail_all prolog signals SIGTERM
+	fail_all epilog signals SIGTERM
 	fail_all step files EACCES
 }
 
@@ -46,9 +60,13 @@ teardown() {
 	sweep step processes EAGAIN
 	sweep step waits EINTR
 	fail_all step processes EAGAIN
+	fail_all step interrupts SIGTERM
 }
 
-@test "/run is read-only, full, or has something else in the folder's place" {
+@test "/run is missing, read-only, full, or has something else in the folder's place" {
+	fault no-run ""
+	row "/run is missing"
+	no_fault
 	on_node n1 sh -c 'rm -rf /run/eth-hpp; mount -o remount,ro /run'
 	row "/run is read-only"
 	on_node n1 sh -c 'mount -o remount,rw /run; mkdir /run/eth-hpp; mount -t tmpfs -o size=4k small /run/eth-hpp; head -c 4096 /dev/zero >/run/eth-hpp/all'
@@ -75,6 +93,8 @@ teardown() {
 	child 'kill -KILL 0' "kills its group"
 	child 'exec cat /dev/zero' "floods"
 	child 'while :; do echo error >&2; done' "floods with errors"
+	child 'exec dd if=/dev/zero of=/dev/null bs=2G count=1' "eats memory"
+	[[ $inventory == *"memory exhausted"* ]]
 	child 'printf "{\"format\":\"eth-hpp-inventory\",\"version\":1,\"node\":\"n2\",\"source\":\"none\",\"gpus\":[],\"nics\":[]}"' \
 		"tells of another node"
 	[[ $inventory == *"of node n2"* ]]
