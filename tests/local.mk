@@ -29,6 +29,7 @@ EXTRA_DIST += \
 	tests/cluster/plans.bash \
 	tests/cluster/plugin.bats \
 	tests/cluster/pmix_exchange.c \
+	tests/cluster/racer.c \
 	tests/cluster/root_faults.bash \
 	tests/cluster/root_faults.bats \
 	tests/cluster/setup_suite.bash \

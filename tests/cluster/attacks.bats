@@ -79,6 +79,30 @@ no_line_forged() {
 	[ "$status" -ne 0 ]
 }
 
+# By a stranger, and by the user of the jobs.
+@test "who races prologs and epilogs with links, folders and renames wins nothing" {
+	local job user i racers=()
+	compile racer pmix
+	mkdir -m 777 "$LOOT/target"
+	job=$(as "$VICTIM" srun -N1 -w n1 sh -c 'echo $SLURM_JOB_ID')
+	on_node n1 rm -rf /run/eth-hpp # its making is raced for, too
+	for user in "$MALLORY" "$VICTIM"; do
+		on_node n1 setpriv --reuid="$user" --regid="$user" --clear-groups "$TEST_WORK/racer" "$LOOT/target" "$job" 6 \
+			>"$LOOT/raced-$user" 2>&1 3>&- &
+		racers+=($!)
+	done
+	i=0
+	while kill -0 "${racers[0]}" 2>/dev/null; do
+		as "$VICTIM" srun -N1 -w n1 --eth-hpp=gpt2 grep -q '"node":"n1"' "/run/eth-hpp/$((job + ++i))/n1.json"
+	done
+	wait "${racers[@]}"
+	cat "$LOOT"/raced-*
+	[ $i -gt 2 ] && [ $i -lt 40 ]
+	[ "$(cat "$LOOT"/raced-*)" = tried$'\n'tried ]
+	[ -z "$(ls "$LOOT/target")" ]
+	[ "$(on_node n1 stat -c '%u %a' /run/eth-hpp)" = "0 711" ]
+}
+
 # Each program that a user could plant says as whom it runs.
 plant() { # PROGRAM...
 	local program
