@@ -8,7 +8,7 @@
  * asks for it, and goes on by some pieces at each question ($ETH_HPP_EMULATED_ORDER seeds how
  * many), so that streams overtake each other in ever other ways and a missing wait shows as a wrong
  * result. Device memory, of which there are $ETH_HPP_EMULATED_BYTES, is out of the host's reach;
- * what is copied from or to page-locked memory is read or written when the copy's turn comes.
+ * what is copied from or to host memory is read or written when the copy's turn comes.
  */
 #ifndef ETH_HPP_EMULATED_CUDA_RUNTIME_H
 #define ETH_HPP_EMULATED_CUDA_RUNTIME_H
