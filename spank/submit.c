@@ -12,7 +12,7 @@
 static bool is_config_file(const char *text)
 {
     size_t length = strlen(text);
-    return length > 5 && strcmp(text + length - 5, ".json") == 0;
+    return text[0] != '-' && length > 5 && strcmp(text + length - 5, ".json") == 0;
 }
 
 /* `srun --eth-hpp gpt2 ./train` would run a command called gpt2. Returns the word, or NULL. */

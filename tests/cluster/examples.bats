@@ -24,13 +24,23 @@ one_rank() { # NAME
 }
 
 adapt() { # EXAMPLE [SED-EXPRESSION...]
-	local name=$1 expression
-	local -a expressions=()
+	local name=$1
 	shift
-	for expression in "$@"; do expressions+=(-e "$expression"); done
-	sed -e 's/=gpt2\b/=gpt2-tiny6/' -e 's/=512/=16/' -e 's/=corpus.bin/=text/' -e "s/--steps=[0-9]*/--steps=$STEPS/" \
-		-e "s/metrics.jsonl/$name.jsonl/" "${expressions[@]}" "$CHECKOUT/contrib/examples/$name.sbatch" >"$TEST_WORK/$name.sbatch"
+	to_this_site "s/metrics.jsonl/$name.jsonl/" "$@" <"$CHECKOUT/contrib/examples/$name.sbatch" >"$TEST_WORK/$name.sbatch"
 	rm -f "$TEST_WORK"/{plan.json,"$name.jsonl","$name.out"}
+}
+
+to_this_site() { # [SED-EXPRESSION...]
+	local expression
+	local -a expressions=()
+	for expression in "$@"; do expressions+=(-e "$expression"); done
+	sed -e 's/=gpt2\b/=gpt2-tiny6/' -e 's/=512/=16/' -e 's/=corpus.bin/=text/' -e "s/--steps=[0-9]*/--steps=$STEPS/" "${expressions[@]}"
+}
+
+# The command lines that docs/users.md shows, which are no batch scripts, in their order.
+commands() {
+	awk '/^```/ { inside = $0 == "```bash"; first = inside; next } inside && first { first = 0; line = !/^#!/ } inside && line' \
+		"$CHECKOUT/docs/users.md"
 }
 
 submit() { # EXAMPLE SBATCH-OPTION...
@@ -86,4 +96,14 @@ restarted() { # JOB
 	[ "$status" -eq 0 ]
 	same_losses given-plan reference
 	[ "$(grep -c '^plan for ' "$TEST_WORK/given-plan.out")" -eq 3 ] # found, shown and run
+}
+
+# After requeue.sbatch, whose checkpoints they show.
+@test "the command lines" {
+	commands | to_this_site 's/-p h100/-p new/' 's/-p v100/-p old/' >"$TEST_WORK/commands.sh"
+	run on_cluster_het 100 env PATH="$ETH_HPP_PREFIX/bin:$PATH" bash -ex commands.sh
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c "^step $STEPS/$STEPS" <<<"$output")" -eq 2 ] # on two partitions, and by the plan made offline
+	[[ $output == *"step-0000"*" samples of "*" tokens seen"* ]]
 }

@@ -160,16 +160,6 @@ rank 2 node1 1" ]
 	[ "$(grep -c '^eth-hpp: .*rank 5.*node3' "$TEST_WORK/by-hand.out")" -eq 1 ]
 }
 
-@test "profile writes what offline planning reads" {
-	run all_gpus "$eth_hpp" profile --model=gpt2-tiny6 --output=profile.json --save-cluster=cluster.json
-	[ "$status" -eq 0 ]
-	run on_cluster "$eth_hpp" plan --cluster=cluster.json --profile=profile.json --optimizer=replicated \
-		--global-batch=32 --output=offline.json
-	[ "$status" -eq 0 ]
-	run all_gpus "$eth_hpp" launch --plan=offline.json --profile=profile.json --dry-run
-	[ "$status" -eq 0 ]
-}
-
 @test "training alone needs neither Slurm nor a GPU" {
 	cd "$TEST_WORK"
 	run env -u ETH_HPP_SITE_FILE "$eth_hpp" train --model=gpt2-tiny6 --data=text --steps=5 --global-batch=4 --metrics=alone.jsonl

@@ -187,6 +187,9 @@ has() { # LINE: among the output's lines
 		[ "$status" -ne 0 ]
 		[[ ${lines[0]} == 'eth-hpp: --eth-hpp takes its model after "=": write --eth-hpp='* ]]
 	done
+	# What follows may be an option whose file has such a name.
+	run on_cluster env ETH_HPP_MODEL=gpt2 srun --eth-hpp --eth-hpp-profile=missing.json true
+	[[ ${lines[0]} == 'eth-hpp: --eth-hpp-profile: cannot read missing.json'* ]]
 	# The command's own words are its own business.
 	run on_cluster srun -N1 --eth-hpp=gpt2 echo --eth-hpp gpt2
 	[ "$status" -eq 0 ]
