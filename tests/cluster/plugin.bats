@@ -290,6 +290,18 @@ told() { # LINE: how often n1's slurmd has
 	wait_until 10 no_inventory_left
 }
 
+@test "a plugin of another release is refused with the release that it was built for" {
+	cp "$PLUGIN" "$TEST_WORK/other.so"
+	# In place of the number that Slurm compares.
+	number=$(readelf --syms --wide "$PLUGIN" | awk '$8 == "plugin_version" { print "0x" $2; exit }')
+	printf '\x06\x02\x17\x00' | dd of="$TEST_WORK/other.so" bs=1 seek=$((number)) conv=notrunc status=none
+	sed -i "s|required [^ ]*|required $TEST_WORK/other.so|" "$CLUSTER_DIR/etc/plugstack.conf"
+	run on_cluster srun -N1 hostname
+	echo "$output"
+	[ "$status" -ne 0 ]
+	[[ $output == *"Incompatible Slurm plugin $TEST_WORK/other.so version (23.02.6)"* ]]
+}
+
 @test "a plugstack.conf that is wrong on a node fails the step with the reason, and drains nothing" {
 	# srun reads the good file and the nodes a bad one.
 	on_cluster salloc -Q -N2 --eth-hpp=gpt2 --no-shell -J held
