@@ -15,7 +15,7 @@
 #include "comm/ucx/ucx.h"
 #include "comm_ranks.h"
 
-enum { SMALL = 8, LARGE = 1 << 20, TAG = 5, MESSAGES = 5 };
+enum { SMALL = 8, LARGE = 1 << 20, TAG = 5, MESSAGES = 5, FLOOD = 2000 };
 
 struct stranger {
     ucp_context_h context;
@@ -83,20 +83,39 @@ static void intrude(const ucp_address_t *address)
     close_stranger(&stranger);
 }
 
+static void flood(const ucp_address_t *address)
+{
+    static const char nothing[SMALL];
+    const ucp_request_param_t plain = {.op_attr_mask = 0};
+    struct stranger stranger;
+    open_stranger(&stranger, address);
+    for (uint64_t i = 1; i <= FLOOD; i++)
+        progress_until_done(&stranger,
+                            eth_hpp_ucp.tag_send_nbx(stranger.endpoint, nothing, SMALL,
+                                                     i * UINT64_C(0x9e3779b97f4a7c15), &plain));
+    progress_until_done(&stranger, eth_hpp_ucp.ep_flush_nbx(stranger.endpoint, &plain));
+    close_stranger(&stranger);
+}
+
+static void visit_rank_1(struct eth_hpp_bootstrap *bootstrap, void (*as)(const ucp_address_t *))
+{
+    void *value;
+    size_t size;
+    RANK_CHECK(eth_hpp_bootstrap_get(bootstrap, 1, ETH_HPP_UCX_CARD, &value, &size, NULL) ==
+               ETH_HPP_OK);
+    as((const ucp_address_t *)((char *)value + sizeof(struct eth_hpp_ucx_card)));
+    free(value);
+}
+
 /* Rank 0 lets the stranger go first. */
 static int be_intruded_on(struct eth_hpp_bootstrap *bootstrap, void *user)
 {
     struct eth_hpp_comm *comm = open_comm(bootstrap);
     struct eth_hpp_request *request;
     char data[SMALL] = "true";
-    void *value;
-    size_t size;
     (void)user;
     if (eth_hpp_bootstrap_get_place(bootstrap)->rank == 0) {
-        RANK_CHECK(eth_hpp_bootstrap_get(bootstrap, 1, ETH_HPP_UCX_CARD, &value, &size, NULL) ==
-                   ETH_HPP_OK);
-        intrude((const ucp_address_t *)((char *)value + sizeof(struct eth_hpp_ucx_card)));
-        free(value);
+        visit_rank_1(bootstrap, intrude);
         RANK_CHECK(eth_hpp_comm_send(comm, data, SMALL, 1, TAG, &request, NULL) == ETH_HPP_OK);
         finish(comm, request);
     } else {
@@ -116,6 +135,46 @@ static void a_message_from_outside_the_job_is_refused_and_logged(void **state)
     ranks_run(2, be_intruded_on, NULL, 60, &result);
     if (result.exit_code[0] != 0 || result.exit_code[1] != 0 ||
         ranks_log_count(&result, "not of this job (4 so far)") != 1)
+        fail_msg("ended with %d and %d: %s", result.exit_code[0], result.exit_code[1], result.log);
+}
+
+/* A message of rank 0's waits for its receive, and a stranger's pile up behind it, if they can. */
+static int be_flooded(struct eth_hpp_bootstrap *bootstrap, void *user)
+{
+    struct eth_hpp_comm *comm = open_comm(bootstrap);
+    struct eth_hpp_request *early, *late;
+    char first[SMALL] = "first", second[SMALL] = "second";
+    (void)user;
+    if (eth_hpp_bootstrap_get_place(bootstrap)->rank == 0) {
+        RANK_CHECK(eth_hpp_comm_send(comm, first, SMALL, 1, TAG, &early, NULL) == ETH_HPP_OK);
+        finish(comm, early);
+        visit_rank_1(bootstrap, flood);
+        RANK_CHECK(eth_hpp_comm_send(comm, second, SMALL, 1, TAG + 1, &late, NULL) == ETH_HPP_OK);
+        finish(comm, late);
+    } else {
+        memset(first, 0, SMALL);
+        memset(second, 0, SMALL);
+        RANK_CHECK(eth_hpp_comm_recv(comm, second, SMALL, 0, TAG + 1, &late, NULL) == ETH_HPP_OK);
+        finish(comm, late);
+        fprintf(stderr, "rank 1 has got through\n");
+        RANK_CHECK(eth_hpp_comm_recv(comm, first, SMALL, 0, TAG, &early, NULL) == ETH_HPP_OK);
+        finish(comm, early);
+        RANK_CHECK(strcmp(first, "first") == 0 && strcmp(second, "second") == 0);
+    }
+    eth_hpp_comm_close(comm);
+    eth_hpp_bootstrap_close(bootstrap);
+    return 0;
+}
+
+static void a_flood_from_outside_is_refused_while_messages_of_the_job_wait(void **state)
+{
+    struct ranks_result result;
+    (void)state;
+    ranks_run(2, be_flooded, NULL, 60, &result);
+    const char *through = strstr(result.log, "rank 1 has got through");
+    const char *refused = strstr(result.log, "not of this job (1024 so far)");
+    if (result.exit_code[0] != 0 || result.exit_code[1] != 0 || refused == NULL ||
+        refused > through)
         fail_msg("ended with %d and %d: %s", result.exit_code[0], result.exit_code[1], result.log);
 }
 
@@ -184,6 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_from_outside_the_job_is_refused_and_logged),
+        cmocka_unit_test(a_flood_from_outside_is_refused_while_messages_of_the_job_wait),
         cmocka_unit_test(a_caller_that_does_not_speak_ucx_harms_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -135,24 +135,52 @@ void eth_hpp_ucx_flush(struct eth_hpp_ucx *ucx, struct eth_hpp_ucx_message *mess
     started(message, endpoint == NULL ? NULL : eth_hpp_ucp.ep_flush_nbx(endpoint, &param));
 }
 
-/* Only the oldest of what nobody receives yet is looked at: as soon as it is a stranger's, it goes.
- * Of many a few are told of. */
-void eth_hpp_ucx_refuse_strangers(struct eth_hpp_ucx *ucx)
+/* The bits that are 0 in each tag of the job's before it is sealed: most, so that of a stranger's
+ * tags next to none has none of them set. */
+static uint64_t unused_bits(const struct eth_hpp_ucx *ucx)
+{
+    uint64_t kinds = 1, sources = 1;
+    while (kinds <= ETH_HPP_UCX_CONTROL)
+        kinds <<= 1;
+    while (sources < (uint64_t)ucx->size)
+        sources <<= 1;
+    return ~(kinds - 1) << KIND_SHIFT | (~(sources - 1) << SOURCE_SHIFT & SOURCE_MASK);
+}
+
+/* The oldest message that nobody receives yet and that has these bits in its tag; false: none. */
+static bool refuse(struct eth_hpp_ucx *ucx, uint64_t tag, uint64_t mask)
 {
     const ucp_request_param_t nowhere = {.op_attr_mask = 0};
     ucp_tag_recv_info_t info;
-    while (eth_hpp_ucp.tag_probe_nb(ucx->worker, 0, 0, 0, &info) != NULL &&
-           !is_sealed(ucx, info.sender_tag)) {
-        ucp_tag_message_h message = eth_hpp_ucp.tag_probe_nb(ucx->worker, 0, 0, 1, &info);
-        ucs_status_ptr_t handle =
-            eth_hpp_ucp.tag_msg_recv_nbx(ucx->worker, NULL, 0, message, &nowhere);
-        if (UCS_PTR_IS_PTR(handle))
-            eth_hpp_ucp.request_free(handle);
-        ucx->strangers++;
-        if ((ucx->strangers & (ucx->strangers - 1)) == 0)
-            eth_hpp_log_warning("rank %d on %s refused a message of %zu bytes from somebody on the "
-                                "network who is not of this job (%" PRIu64 " so far)",
-                                ucx->rank, ucx->peers[ucx->rank].host, info.length, ucx->strangers);
+    ucp_tag_message_h message = eth_hpp_ucp.tag_probe_nb(ucx->worker, tag, mask, 1, &info);
+    if (message == NULL)
+        return false;
+    ucs_status_ptr_t handle = eth_hpp_ucp.tag_msg_recv_nbx(ucx->worker, NULL, 0, message, &nowhere);
+    if (UCS_PTR_IS_PTR(handle))
+        eth_hpp_ucp.request_free(handle);
+    ucx->strangers++;
+    if ((ucx->strangers & (ucx->strangers - 1)) == 0) /* of many a few are told of */
+        eth_hpp_log_warning("rank %d on %s refused a message of %zu bytes from somebody on the "
+                            "network who is not of this job (%" PRIu64 " so far)",
+                            ucx->rank, ucx->peers[ucx->rank].host, info.length, ucx->strangers);
+    return true;
+}
+
+void eth_hpp_ucx_refuse_strangers(struct eth_hpp_ucx *ucx)
+{
+    ucp_tag_recv_info_t oldest;
+    for (;;) {
+        if (eth_hpp_ucp.tag_probe_nb(ucx->worker, 0, 0, 0, &oldest) == NULL)
+            return;
+        if (is_sealed(ucx, oldest.sender_tag))
+            break;
+        refuse(ucx, 0, 0);
+    }
+    /* One of the job's may wait for long, and strangers' behind it would add up. */
+    for (uint64_t left = unused_bits(ucx); left != 0; left &= left - 1) {
+        const uint64_t bit = left & -left;
+        while (refuse(ucx, ~ucx->seal & bit, bit))
+            ;
     }
 }
 
