@@ -10,7 +10,7 @@
 enum {
     ENTRIES_MAX = 100000,
     NODES_MAX = 200000,
-    GPUS_MAX = 1 << 17,
+    GPUS_MAX = 1 << 14,
     LINK_ENDS_MAX = 1 << 20, /* nodes of all sides of all links together */
     DEVICES_MAX = 256,
     HOSTLIST_MAX = 4096

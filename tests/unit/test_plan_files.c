@@ -76,7 +76,7 @@ static void bad_clusters_are_refused(void **state)
         {"\"nodes\":[", "\"links\":[{\"between\":[\"a1\"],\"bandwidth\":1}],\"nodes\":[",
          "between: must have 2..2 entries, has 1"},
         {"\"a[1-2]\",\"device\":\"fast\",\"count\":2",
-         "\"a[1-2000]\",\"device\":\"fast\",\"count\":1000", "more than 131072 GPUs"},
+         "\"a[1-2000]\",\"device\":\"fast\",\"count\":1000", "more than 16384 GPUs"},
         {"\"nodes\":[",
          "\"links\":[{\"between\":[\"a[1-1000000]\",\"b1\"],\"bandwidth\":1}],\"nodes\":[",
          "there is no node a3"},
