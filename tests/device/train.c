@@ -1,9 +1,9 @@
 /*
- * train MODEL DTYPE RANKS STEPS: trains the model on the first GPU, in one process or in several
- * that share it, and prints a row of a table. The ranks are forked and find each other through
- * shared memory, as in the unit tests; all else is what jobs run. Several ranks must come to the
- * losses of one. Exits with 0, with 1 where something is wrong, and with 3 where the GPU is too
- * small.
+ * train MODEL DTYPE RANKS STEPS SECONDS: trains the model on the first GPU, in one process or in
+ * several that share it, and prints a row of a table. The ranks are forked and find each other
+ * through shared memory, as in the unit tests; all else is what jobs run. Several ranks must come
+ * to the losses of one. Exits with 0, with 1 where something is wrong, and with 3 where the GPU is
+ * too small.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "emulation/ranks.h"
 #include "inventory/device_db.h"
 #include "launcher/node.h"
@@ -41,11 +42,13 @@ struct run {
     struct eth_hpp_model model;
     enum eth_hpp_dtype dtype;
     int ranks, steps, samples;
+    double seconds; /* after which no more steps are begun, but for the least number */
     char plan_path[64];
     char detour[400];                 /* of several ranks: why their data do not go by NCCL */
     double foreseen_bytes[RANKS_MAX]; /* that ranks hold at most */
     struct shared {
         bool emulated, no_memory;
+        int steps;          /* that were trained */
         char transport[16]; /* of several ranks */
         double held_bytes[RANKS_MAX];
         struct eth_hpp_metrics metrics[STEPS_MAX]; /* of rank 0 */
@@ -172,6 +175,25 @@ static void must(struct run *run, struct eth_hpp_context *context, enum eth_hpp_
         eth_hpp_fail(context, err);
 }
 
+/* Rank 0 has the clock, and all stop together. */
+static void train_steps(struct run *run, struct eth_hpp_context *context,
+                        const struct eth_hpp_optimizer_options *optimizer)
+{
+    struct eth_hpp_error err = {0};
+    struct eth_hpp_metrics metrics = {0};
+    const double start = eth_hpp_clock_now();
+    const bool first = context->job.rank == 0;
+    for (int step = 0; step < run->steps && !metrics.stop; step++) {
+        if (first && step >= WARM_UP && eth_hpp_clock_now() - start >= run->seconds)
+            eth_hpp_request_stop(context);
+        must(run, context, eth_hpp_step(context, optimizer, &metrics, &err), &err);
+        if (first) {
+            run->shared->metrics[step] = metrics;
+            run->shared->steps = step + 1;
+        }
+    }
+}
+
 static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
 {
     struct run *run = user;
@@ -198,12 +220,7 @@ static int train(struct eth_hpp_bootstrap *bootstrap, void *user)
         snprintf(run->shared->transport, sizeof(run->shared->transport), "%s",
                  eth_hpp_comm_name(context->comm));
     run->shared->held_bytes[context->job.rank] = (double)context->arena.bytes;
-    for (int step = 0; step < run->steps; step++) {
-        struct eth_hpp_metrics metrics;
-        must(run, context, eth_hpp_step(context, &optimizer, &metrics, &err), &err);
-        if (first)
-            run->shared->metrics[step] = metrics;
-    }
+    train_steps(run, context, &optimizer);
     eth_hpp_transformer_destroy(transformer);
     eth_hpp_finalize(context);
     return 0;
@@ -269,6 +286,7 @@ static void compare_with_one_rank(const struct run *run)
     for (int step = 0; step < run->steps; step++)
         losses[step] = run->shared->metrics[step].loss;
     one.ranks = 1;
+    one.seconds = LIMIT_S; /* as many steps */
     if (!run_ranks(&one))
         die("one rank has too little memory where %d have enough", run->ranks);
     for (int step = 0; step < run->steps; step++)
@@ -338,13 +356,15 @@ static void print_row(const struct run *run, double step_s, double first_loss, d
 
 int main(int argc, char **argv)
 {
-    struct run run = {.ranks = argc > 3 ? atoi(argv[3]) : 0, .steps = argc > 4 ? atoi(argv[4]) : 0};
+    struct run run = {.ranks = argc > 3 ? atoi(argv[3]) : 0,
+                      .steps = argc > 4 ? atoi(argv[4]) : 0,
+                      .seconds = argc > 5 ? atof(argv[5]) : LIMIT_S};
     struct eth_hpp_error err = {0};
     const int dtype = argc > 2 ? eth_hpp_dtype_find(argv[2]) : -1;
     if (dtype < 0 || (run.ranks != 1 && run.ranks != 4) || run.steps <= WARM_UP ||
         run.steps > STEPS_MAX || eth_hpp_model_find(argv[1], &run.model, &err) != ETH_HPP_OK)
-        die("usage: train MODEL fp32|bf16|fp16 1|4 STEPS (%d to %d)%s%s", WARM_UP + 1, STEPS_MAX,
-            err.text[0] != '\0' ? ": " : "", err.text);
+        die("usage: train MODEL fp32|bf16|fp16 1|4 STEPS (%d to %d) [SECONDS]%s%s", WARM_UP + 1,
+            STEPS_MAX, err.text[0] != '\0' ? ": " : "", err.text);
     run.dtype = (enum eth_hpp_dtype)dtype;
     run.shared =
         mmap(NULL, sizeof(*run.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -352,6 +372,7 @@ int main(int argc, char **argv)
         die("out of memory");
     setenv("ETH_HPP_DEVICE", "cuda", 1);
     run_as_large_as_fits(&run);
+    run.steps = run.shared->steps;
     const double step_s = median_step_s(&run), first_loss = run.shared->metrics[0].loss,
                  last_loss = run.shared->metrics[run.steps - 1].loss;
     if (!(last_loss < first_loss))
