@@ -76,6 +76,8 @@ struct eth_hpp_json_document *eth_hpp_json_parse(const char *name, const char *t
         document->root = json_tokener_parse_ex(tokener, text, (int)size);
         if (json_tokener_get_error(tokener) != json_tokener_success)
             parse_failed(root, tokener, text, size);
+        else if (document->root == NULL && memchr(text, '{', size) != NULL)
+            eth_hpp_error_memory(&document->error, name); /* json-c does not say so */
         else if (!json_object_is_type(document->root, json_type_object))
             eth_hpp_json_fail(root, "must be an object, {...}");
     }

@@ -297,5 +297,5 @@ check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 endif
 
-TESTS += tests/unit/test_configure.sh tests/unit/test_completion.sh tests/unit/test_documents.sh tests/unit/test_manual.sh tests/unit/test_show.sh tests/unit/test_start.sh tests/unit/test_streams.sh
-EXTRA_DIST += tests/unit/test_configure.sh tests/unit/test_completion.sh tests/unit/test_documents.sh tests/unit/test_manual.sh tests/unit/test_show.sh tests/unit/test_start.sh tests/unit/test_streams.sh
+TESTS += tests/unit/test_configure.sh tests/unit/test_completion.sh tests/unit/test_documents.sh tests/unit/test_hostile_files.sh tests/unit/test_manual.sh tests/unit/test_show.sh tests/unit/test_start.sh tests/unit/test_streams.sh
+EXTRA_DIST += tests/unit/test_configure.sh tests/unit/test_completion.sh tests/unit/test_documents.sh tests/unit/test_hostile_files.sh tests/unit/test_manual.sh tests/unit/test_show.sh tests/unit/test_start.sh tests/unit/test_streams.sh
