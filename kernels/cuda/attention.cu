@@ -2,15 +2,11 @@
 
 namespace eth_hpp {
 
-/* That share a multiprocessor: how many registers a thread may have. With more blocks, or by its
- * own choice for some GPUs, the compiler spills registers. */
-constexpr int BLOCKS = 4;
-
 /* Each query's running softmax (arXiv:2307.08691): the largest score and the sum of exponentials so
  * far, held by every lane of its warp, and the weighted sum of values, of which a lane has its
  * places. */
 template <typename T, int SIZE>
-__global__ void __launch_bounds__(ATTENTION_THREADS, BLOCKS)
+__global__ void __launch_bounds__(ATTENTION_THREADS, ATTENTION_BLOCKS)
     attention_forward_kernel(head_place p, const T *qkv, T *output, float *log_sum)
 {
     using tile = tiles<SIZE>;

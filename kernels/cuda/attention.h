@@ -12,6 +12,9 @@
 namespace eth_hpp {
 
 constexpr int ATTENTION_WARPS = 4, ATTENTION_THREADS = ATTENTION_WARPS * WARP;
+/* Blocks of forward that share a multiprocessor: how many registers a thread may have. With more,
+ * or by its own choice for some GPUs, the compiler spills registers. */
+constexpr int ATTENTION_BLOCKS = 4;
 
 /* A head's size, rounded up to 64, 128 or 256, decides how many rows fit into the 48 KiB of shared
  * memory that every device has. */
