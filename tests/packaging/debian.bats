@@ -67,6 +67,29 @@ remove_plugin() { # MEMBER
 	installed_they_enable_nothing "$TEST_WORK/packages"
 }
 
+@test "a program is built with the library's packages, and is told that there is no plan" {
+	cat >"$TEST_WORK/program.c" <<-END
+		#include <eth_hpp.h>
+		#include <stdio.h>
+
+		int main(void)
+		{
+		    struct eth_hpp_context *context;
+		    struct eth_hpp_error err;
+		    if (eth_hpp_init(NULL, &context, &err) == ETH_HPP_ERR_INPUT)
+		        puts(err.text);
+		    return 0;
+		}
+	END
+	# shellcheck disable=SC2016 # for the member's shell
+	on_node login sh -ec 'cd "$1" && cc -Wall -Werror $(pkg-config --cflags eth-hpp) -o program program.c $(pkg-config --libs eth-hpp)' \
+		sh "$TEST_WORK"
+	run on_node login env -u ETH_HPP_PLAN_FILE "$TEST_WORK/program"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *plan* ]]
+}
+
 @test "enabled by its sample, the plugin runs jobs through the launcher" {
 	enabled_the_plugin_runs_the_launcher
 }
