@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/control.h"
+
 /* ---- places ---- */
 
 /* Appends to a path; where it gets too long, the middle gives way so that the end stays readable.
@@ -171,7 +173,7 @@ static const char *read_string(const struct eth_hpp_json *at, size_t longest)
         return "";
     }
     for (size_t i = 0; i < length; i++)
-        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f) {
+        if (eth_hpp_control_bytes(text + i) != 0) {
             eth_hpp_json_fail(at, "must not hold control characters");
             return "";
         }

@@ -3,6 +3,7 @@ libbase_la_SOURCES = \
 	lib/eth_hpp.h \
 	lib/base/checksum.c lib/base/checksum.h \
 	lib/base/clock.c lib/base/clock.h \
+	lib/base/control.c lib/base/control.h \
 	lib/base/dtype.c lib/base/dtype.h \
 	lib/base/error.c lib/base/error.h \
 	lib/base/file.c lib/base/file.h \

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/control.h"
+
 enum { LINE_MAX_BYTES = 2048 };
 
 static enum eth_hpp_log_level log_level = ETH_HPP_LOG_INFO;
@@ -45,12 +47,16 @@ void eth_hpp_log_set_sink(eth_hpp_log_sink sink)
 /* Appends text with control characters spelled out; returns the new length. */
 static size_t append_visible(char *line, size_t length, const char *text)
 {
-    for (; *text != '\0' && length + 5 < LINE_MAX_BYTES; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c < 0x20 || c == 0x7f)
-            length += (size_t)snprintf(line + length, LINE_MAX_BYTES - length, "\\x%02x", c);
-        else
-            line[length++] = (char)c;
+    for (int control = 0; *text != '\0' && length + 5 < LINE_MAX_BYTES; text++) {
+        if (control == 0)
+            control = eth_hpp_control_bytes(text);
+        if (control > 0) {
+            length += (size_t)snprintf(line + length, LINE_MAX_BYTES - length, "\\x%02x",
+                                       (unsigned char)*text);
+            control--;
+        } else {
+            line[length++] = *text;
+        }
     }
     line[length] = '\0';
     return length;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/control.h"
+
 enum { TEXT_LONGEST = 4095, ENVIRONMENT_NAME_MAX = 64 };
 
 /* ---- one value ---- */
@@ -52,7 +54,7 @@ static enum eth_hpp_status check_text(const char *text, struct eth_hpp_error *er
         return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "must have 1..%d bytes, has %zu",
                                  TEXT_LONGEST, length);
     for (const char *p = text; *p != '\0'; p++)
-        if (iscntrl((unsigned char)*p))
+        if (eth_hpp_control_bytes(p) != 0)
             return eth_hpp_error_set(err, ETH_HPP_ERR_INPUT, "must not hold control characters");
     return ETH_HPP_OK;
 }

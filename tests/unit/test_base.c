@@ -249,6 +249,7 @@ static void bad_options_are_refused_with_the_reason(void **state)
         {"--seq", "--seq: needs a value: N"},
         {"--model=", "must have 1..4095 bytes"},
         {"--model=a\nb", "control characters"},
+        {"--model=a\xc2\x9bm", "control characters"}, /* a terminal's command, as one character */
         {"--dry-run=maybe", "must be one of no|yes|0|1"},
         {"-x", "unknown option -x"},
     };
@@ -321,9 +322,9 @@ static void no_input_can_forge_a_log_line(void **state)
     (void)state;
     eth_hpp_log_set_sink(keep_line);
     eth_hpp_log_set_origin("rank 5 on gpu017: ");
-    eth_hpp_log_error("bad name \"%s\"", "a\neth-hpp: all is well\x1b[2J");
-    assert_string_equal(
-        last_line, "eth-hpp: rank 5 on gpu017: bad name \"a\\x0aeth-hpp: all is well\\x1b[2J\"");
+    eth_hpp_log_error("bad name \"%s\"", "a\neth-hpp: all is well\x1b[2J\xc2\x9b 2J\xc3\xa4");
+    assert_string_equal(last_line, "eth-hpp: rank 5 on gpu017: bad name \"a\\x0aeth-hpp: all is "
+                                   "well\\x1b[2J\\xc2\\x9b 2J\xc3\xa4\"");
     eth_hpp_log_debug("dropped");
     assert_null(strstr(last_line, "dropped"));
     eth_hpp_log_set_origin("");
