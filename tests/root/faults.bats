@@ -28,7 +28,6 @@ teardown() {
 	sweep prolog signals SIGKILL
 	sweep epilog files EIO
 	sweep epilog processes EAGAIN
-	sweep epilog waits EINTR
 	sweep epilog signals SIGKILL
 	sweep step memory ENOMEM
 	sweep step files EACCES
