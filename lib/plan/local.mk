@@ -44,6 +44,7 @@ libplan_la_SOURCES = \
 	lib/plan/simulate.c lib/plan/simulate.h \
 	lib/plan/solver.c lib/plan/solver.h \
 	lib/plan/starts.c lib/plan/starts.h \
+	lib/plan/starts_pairs.c lib/plan/starts_pairs.h \
 	lib/plan/sums.c lib/plan/sums.h \
 	lib/plan/svg.c \
 	lib/plan/timeline.c lib/plan/timeline.h lib/plan/timeline_marks.c \

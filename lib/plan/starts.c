@@ -6,10 +6,13 @@
 
 #include "plan/classes.h"
 #include "plan/partitions.h"
+#include "plan/starts_pairs.h"
 
 static const int counts[] = {1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128};
 static const int shares[] = {1, 2, 4, 8, 16, 32}; /* samples of a worker in a micro-batch */
 enum { COUNTS = 16, SHARES = 6, ROUNDS_MAX = 32 };
+/* Of more GPUs pairs have brought nothing that other starts had not led to. */
+enum { PAIRS_GPUS = 16 };
 
 /* Characters of candidates, above those of partitions of the pools. */
 enum { MIXED = 1 << 27, EVEN = 1 << 28, FEW = 1 << 29, ONE_NODE = 1 << 30 };
@@ -339,6 +342,8 @@ void eth_hpp_starts_collect(struct eth_hpp_workshop *shop, struct eth_hpp_candid
         try_mixed(shop, candidates, draft, all);
         for (int p = 0; p < pools && pools > 2; p++)
             try_mixed(shop, candidates, draft, all ^ 1u << p);
+        if (shop->effort != ETH_HPP_EFFORT_QUICK && shop->cost->cluster->gpu_count <= PAIRS_GPUS)
+            eth_hpp_pairs_try(shop, candidates, draft);
     }
     if (candidates->count == 0)
         try_few(shop, candidates, draft);

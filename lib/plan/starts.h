@@ -33,6 +33,7 @@ void eth_hpp_candidates_offer_ways(struct eth_hpp_candidates *candidates,
  *   partitions        the pools are divided into classes (or left idle), and each class is a group
  *                     of equal pipelines, each a chain over the class's pools (partitions.h)
  *   mixed stages      one group whose every stage has workers of all pools
+ *   pairs             many pipelines of two stages, of few GPUs (starts_pairs.h)
  *   even              what training without regard to kinds does (shape EVEN)
  */
 void eth_hpp_starts_collect(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *candidates);
