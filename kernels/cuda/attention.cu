@@ -68,7 +68,7 @@ static void attention_forward(void *at, const struct eth_hpp_attention *shape, c
     const head_place p = head_place_of(shape);
     const unsigned heads = (unsigned)shape->heads, samples = (unsigned)shape->samples;
     with_value(state, [=](auto value) {
-        with_tiles(p.size, [=](auto tile) {
+        with_tiles(state, p.size, [=](auto tile) {
             using T = decltype(value);
             using tiles = decltype(tile);
             launch(state, "attention_forward", attention_forward_kernel<T, tiles::SIZE>,

@@ -16,8 +16,8 @@ constexpr int ATTENTION_WARPS = 4, ATTENTION_THREADS = ATTENTION_WARPS * WARP;
  * or by its own choice for some GPUs, the compiler spills registers. */
 constexpr int ATTENTION_BLOCKS = 4;
 
-/* A head's size, rounded up to 64, 128 or 256, decides how many rows fit into the 48 KiB of shared
- * memory that every device has. */
+/* A head's size, rounded up to 64, 128 or the most that there is, decides how many rows fit into
+ * the 48 KiB of shared memory that every device has. */
 template <int ROUNDED_SIZE> struct tiles {
     static constexpr int SIZE = ROUNDED_SIZE;
     static constexpr int ROWS = SIZE <= 128 ? 2048 / SIZE : ATTENTION_WARPS; /* of a block */
@@ -27,15 +27,16 @@ template <int ROUNDED_SIZE> struct tiles {
 };
 
 /* Calls `work` with the tiles of heads of this size. */
-template <typename Work> void with_tiles(size_t size, Work work)
+template <typename Work> void with_tiles(cuda *state, size_t size, Work work)
 {
-    static_assert(ETH_HPP_HEAD_SIZE_MOST == 256, "larger heads have no tiles");
     if (size <= 64)
         work(tiles<64>());
     else if (size <= 128)
         work(tiles<128>());
+    else if (size <= ETH_HPP_HEAD_SIZE_MOST)
+        work(tiles<ETH_HPP_HEAD_SIZE_MOST>());
     else
-        work(tiles<256>());
+        note(state, "attention of heads that are too large", cudaErrorInvalidValue);
 }
 
 /* What all heads have in common. */

@@ -177,7 +177,8 @@ void attention_backward(void *at, const struct eth_hpp_attention *shape,
                                        (T *)qkv_gradient};
         launch(state, "attention_backward", row_sum_kernel<T>, rows, ATTENTION_THREADS, p,
                (const T *)output_gradient, (const T *)output, (float *)scratch);
-        with_tiles(p.size, [&](auto tile) { launch_backward<T, tile.SIZE>(state, p, rows, data); });
+        with_tiles(state, p.size,
+                   [&](auto tile) { launch_backward<T, tile.SIZE>(state, p, rows, data); });
     });
 }
 

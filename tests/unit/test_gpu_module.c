@@ -78,6 +78,26 @@ static void one_rank_tells_the_user(void **state)
     gpu_run_free(&run);
 }
 
+/* ---- heads ---- */
+
+/* A program's own model may ask for them. */
+static void heads_without_a_kernel_are_an_error(void **state)
+{
+    const struct eth_hpp_attention shape = {1, 1, 1, 1, ETH_HPP_HEAD_SIZE_MOST + 1, NULL};
+    struct eth_hpp_kernels *kernels = open_gpu();
+    const struct eth_hpp_kernels_ops *ops = kernels->ops;
+    struct eth_hpp_error err = {0};
+    void *memory;
+    (void)state;
+    assert_int_equal(ops->allocate(kernels->state, 4 * 4096, &memory, &err), ETH_HPP_OK);
+    ops->attention_forward(kernels->state, &shape, memory, (char *)memory + 4096,
+                           (char *)memory + 8192);
+    assert_int_equal(ops->synchronize(kernels->state, &err), ETH_HPP_ERR_IO);
+    assert_non_null(strstr(err.text, "heads that are too large"));
+    ops->release(kernels->state, memory);
+    eth_hpp_kernels_destroy(kernels);
+}
+
 /* ---- sums that all replicas need alike ---- */
 
 enum { COUNT = 200001 };
@@ -146,6 +166,7 @@ int main(void)
         cmocka_unit_test(programs_that_are_started_later_have_the_users_environment),
         cmocka_unit_test(what_is_set_right_is_not_remarked_on),
         cmocka_unit_test(one_rank_tells_the_user),
+        cmocka_unit_test(heads_without_a_kernel_are_an_error),
         cmocka_unit_test(norms_have_the_same_bits_whatever_the_number_of_processors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
