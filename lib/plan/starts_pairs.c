@@ -9,8 +9,8 @@
 
 #include "plan/classes.h"
 
-enum { PAIRS = 1 << 26 }; /* the character, with the first stages' pools */
-enum { SHARES_MOST = 4 }; /* samples of a worker in the wider stage */
+enum { PAIRS = 1 << 26, OWN_PAIRS = 1 << 25 }; /* characters, with the first stages' pools */
+enum { SHARES_MOST = 4 };                      /* samples of a worker in the wider stage */
 
 /* Workers of the first and the last stage. */
 struct width {
@@ -67,7 +67,8 @@ static int count_pairs(const int *left, int a, int b, struct width width)
     return firsts < lasts ? firsts : lasts;
 }
 
-/* As many pairs as there are GPUs for in both sets; left[pool] becomes what is left of each. */
+/* As many pairs as there are GPUs for in both sets, within pools where the sets are one;
+ * left[pool] becomes what is left of each. */
 static bool make_pairs(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draft, unsigned firsts,
                        unsigned lasts, struct width width, int micro_batch, int *left)
 {
@@ -77,7 +78,8 @@ static bool make_pairs(struct eth_hpp_workshop *shop, struct eth_hpp_draft *draf
     for (int a = 0; a < shop->pools.count; a++)
         for (int b = 0; b < shop->pools.count && firsts >> a & 1; b++) {
             const int pools[] = {a, b}, workers[] = {width.first, width.last};
-            const int pairs = lasts >> b & 1 ? count_pairs(left, a, b, width) : 0;
+            const bool may = lasts >> b & 1 && (firsts != lasts || a == b);
+            const int pairs = may ? count_pairs(left, a, b, width) : 0;
             if (pairs == 0)
                 continue;
             if (!add_group(shop, draft, pairs, micro_batch, pools, workers, 2))
@@ -108,7 +110,8 @@ static void try_pairs(struct eth_hpp_workshop *shop, struct eth_hpp_candidates *
             if (widest * share > shop->options->global_batch ||
                 !make_pairs(shop, draft, firsts, lasts, widths[w], widest * share, left))
                 continue;
-            const int character = PAIRS + (int)firsts, pairs = draft->group_count;
+            const int character = firsts == lasts ? OWN_PAIRS + (int)firsts : PAIRS + (int)firsts;
+            const int pairs = draft->group_count;
             eth_hpp_candidates_offer_ways(candidates, shop, draft, character);
             add_single(shop, draft, share, left);
             if (draft->group_count > pairs)
@@ -125,8 +128,7 @@ void eth_hpp_pairs_try(struct eth_hpp_workshop *shop, struct eth_hpp_candidates 
         return;
     for (unsigned firsts = 1; firsts < 1u << pools; firsts++)
         for (unsigned lasts = 1; lasts < 1u << pools; lasts++) {
-            const bool one_pool = firsts == lasts && (firsts & (firsts - 1)) == 0;
-            if (one_pool || (firsts & lasts) == 0)
+            if (firsts == lasts || (firsts & lasts) == 0)
                 try_pairs(shop, candidates, draft, firsts, lasts);
         }
 }
