@@ -12,7 +12,8 @@ limited() { # KIB ARGUMENT...
 MOST=204800
 
 limited $MOST --version || {
-	echo "1..0 # skip the program does not start within 200 MB: sanitizers take more"
+	echo "ok 1 - hostile files # skip the program does not start within 200 MB: sanitizers take more"
+	echo "1..1"
 	exit 0
 }
 
