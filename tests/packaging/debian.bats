@@ -19,18 +19,18 @@ setup_file() {
 		tail -n 30 "$TEST_WORK/deb.log"
 		return 1
 	}
-	newer_packages
+	repack 9.0 newer
 	start_cluster
 }
 
 # The same packages under a higher version, as an upgrade.
-newer_packages() {
+repack() { # VERSION FOLDER [SED-EXPRESSION]
 	local package
-	mkdir newer
-	for package in ./*[!m]_0.1.0_*.deb; do # not those of debug symbols
+	mkdir -p "$2"
+	for package in "$TEST_WORK"/packages/*[!m]_0.1.0_*.deb; do # not those of debug symbols
 		dpkg-deb -R "$package" repacked
-		sed -i -E 's/^Version: .*/Version: 9.0/; s/\(= 0\.1\.0\)/(= 9.0)/g' repacked/DEBIAN/control
-		dpkg-deb --root-owner-group -b repacked newer >/dev/null
+		sed -i -E "s/^Version: .*/Version: $1/; s/\(= 0\.1\.0\)/(= $1)/g; ${3-}" repacked/DEBIAN/control
+		dpkg-deb --root-owner-group -b repacked "$2" >/dev/null
 		rm -r repacked
 	done
 }
@@ -194,4 +194,17 @@ remove_plugin() { # MEMBER
 	run on_node n2 grep -rls --include='*.conf' spank_eth_hpp /etc/slurm
 	[ -z "$output" ]
 	on_node n2 test -e "$CONFIGURATION.disabled"
+}
+
+# On another node, which is given up, too.
+@test "Slurm and the plugin that fits it are upgraded at once, and the plugin stays enabled" {
+	install_on "$TEST_WORK/packages/newer" n1
+	enable_on n1
+	cd "$TEST_WORK"
+	repack 10.0 "$TEST_WORK/slurm" "s/(slurm-[a-z-]*) \(>= [^)]*\)/\1 (>= 99.05)/g; s/\(<< [^)]*\)/(<< 99.06~)/"
+	offer "$TEST_WORK/slurm" n1
+	apt_on n1 dist-upgrade
+	[ "$(state_of n1 slurmd)" = "installed $NEWER_SLURM" ]
+	[ "$(state_of n1 eth-hpp-slurm-plugin)" = "installed 10.0" ]
+	on_node n1 test -e "$CONFIGURATION"
 }

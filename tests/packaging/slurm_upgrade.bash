@@ -16,11 +16,11 @@ Maintainer: Nobody <nobody@example.org>\nDepends: ${Depends}\nDescription: a tes
 		dpkg-deb --root-owner-group -b empty "$1" >/dev/null
 		rm -r empty
 	done
-	(cd "$1" && dpkg-scanpackages . >Packages)
 }
 
 # A member whose packages come from the folder alone. No daemon of theirs starts or stops there.
 offer() { # FOLDER MEMBER
+	(cd "$1" && dpkg-scanpackages . >Packages)
 	# shellcheck disable=SC2016 # for the member's shell
 	on_node "$2" sh -ec 'rm -rf /etc/apt/sources.list.d/* /var/lib/apt/lists/*
 		printf "#!/bin/sh\nexit 101\n" >/usr/sbin/policy-rc.d && chmod +x /usr/sbin/policy-rc.d
