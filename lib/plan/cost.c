@@ -14,6 +14,9 @@ void eth_hpp_cost_free(struct eth_hpp_cost *cost)
     free(cost->optimizer_s);
     free(cost->class_of);
     free(cost->link_of);
+    free(cost->leaving);
+    free(cost->entering);
+    free(cost->ways);
     *cost = (struct eth_hpp_cost){0};
 }
 
@@ -66,7 +69,11 @@ enum eth_hpp_status eth_hpp_cost_init(struct eth_hpp_cost *cost,
     made.times = calloc(devices * degrees, sizeof(*made.times));
     made.memory = calloc(degrees, sizeof(*made.memory));
     made.optimizer_s = calloc(devices, sizeof(*made.optimizer_s));
-    if (made.kinds_below == NULL || made.degree == NULL || made.times == NULL ||
+    made.leaving = calloc((size_t)cluster->node_count, sizeof(*made.leaving));
+    made.entering = calloc((size_t)cluster->node_count, sizeof(*made.entering));
+    made.ways = calloc(2 * (size_t)cluster->gpu_count, sizeof(*made.ways));
+    if (made.leaving == NULL || made.entering == NULL || made.ways == NULL ||
+        made.kinds_below == NULL || made.degree == NULL || made.times == NULL ||
         made.memory == NULL || made.optimizer_s == NULL)
         status = eth_hpp_error_memory(err, "the cost model");
     else if (cluster->link_count > 0)
@@ -194,120 +201,12 @@ struct eth_hpp_layer_time eth_hpp_cost_stage(const struct eth_hpp_cost *cost,
     return worst;
 }
 
-/* ---- hand-overs ---- */
-
-const struct eth_hpp_link *eth_hpp_cost_link(const struct eth_hpp_cost *cost, int a, int b)
-{
-    if (cost->class_count == 0)
-        return NULL;
-    int link = cost->link_of[cost->class_of[a] * cost->class_count + cost->class_of[b]];
-    return link >= 0 ? &cost->cluster->links[link] : NULL;
-}
-
-bool eth_hpp_cost_next_piece(const struct eth_hpp_layout *layout, int stage,
-                             struct eth_hpp_piece_walk *at, struct eth_hpp_piece *piece)
-{
-    const struct eth_hpp_layout_stage *a = &layout->stages[stage], *b = a + 1;
-    const struct eth_hpp_layout_worker *from = layout->workers + a->first_worker;
-    const struct eth_hpp_layout_worker *to = layout->workers + b->first_worker;
-    if (!at->started) {
-        *at = (struct eth_hpp_piece_walk){0, 0, from[0].samples, to[0].samples, true};
-    } else {
-        if (at->left_from == 0 && ++at->from < a->worker_count)
-            at->left_from = from[at->from].samples;
-        if (at->left_to == 0 && ++at->to < b->worker_count)
-            at->left_to = to[at->to].samples;
-    }
-    if (at->from >= a->worker_count || at->to >= b->worker_count)
-        return false;
-    int samples = at->left_from < at->left_to ? at->left_from : at->left_to;
-    *piece = (struct eth_hpp_piece){a->first_worker + at->from, b->first_worker + at->to, samples};
-    at->left_from -= samples;
-    at->left_to -= samples;
-    return true;
-}
+/* ---- memory ---- */
 
 static double larger(double a, double b)
 {
     return a > b ? a : b;
 }
-
-/* Samples that go over the network between the stage's workers and the next one's: of one node
- * (the sending one or the receiving one), of one worker, or of a pair of nodes. */
-struct crossing {
-    int from_node, to_node, from, to; /* -1: any */
-};
-
-static int crossing_samples(const struct eth_hpp_layout *layout, int stage, struct crossing which)
-{
-    struct eth_hpp_piece_walk walk = {0};
-    struct eth_hpp_piece piece;
-    int samples = 0;
-    while (eth_hpp_cost_next_piece(layout, stage, &walk, &piece)) {
-        int x = layout->workers[piece.from].node, y = layout->workers[piece.to].node;
-        if (x != y && (which.from_node < 0 || which.from_node == x) &&
-            (which.to_node < 0 || which.to_node == y) &&
-            (which.from < 0 || which.from == piece.from) && (which.to < 0 || which.to == piece.to))
-            samples += piece.samples;
-    }
-    return samples;
-}
-
-/* Seconds per byte of a piece that crosses nodes, all that share its way taken together. */
-static double crossing_s(const struct eth_hpp_cost *cost, const struct eth_hpp_layout *layout,
-                         int stage, const struct eth_hpp_piece *piece)
-{
-    int x = layout->workers[piece->from].node, y = layout->workers[piece->to].node;
-    const struct eth_hpp_node *a = &cost->cluster->nodes[x], *b = &cost->cluster->nodes[y];
-    double s = larger(
-        crossing_samples(layout, stage, (struct crossing){x, -1, -1, -1}) / a->inter_bandwidth,
-        crossing_samples(layout, stage, (struct crossing){-1, y, -1, -1}) / b->inter_bandwidth);
-    if (a->inter_bandwidth_per_gpu > 0)
-        s = larger(s, crossing_samples(layout, stage, (struct crossing){-1, -1, piece->from, -1}) /
-                          a->inter_bandwidth_per_gpu);
-    if (b->inter_bandwidth_per_gpu > 0)
-        s = larger(s, crossing_samples(layout, stage, (struct crossing){-1, -1, -1, piece->to}) /
-                          b->inter_bandwidth_per_gpu);
-    const struct eth_hpp_link *link = eth_hpp_cost_link(cost, x, y);
-    if (link != NULL) /* a pair's limit holds for both ways of it together */
-        s = larger(s, (crossing_samples(layout, stage, (struct crossing){x, y, -1, -1}) +
-                       crossing_samples(layout, stage, (struct crossing){y, x, -1, -1})) /
-                          link->bandwidth);
-    return s;
-}
-
-double eth_hpp_cost_transfer(const struct eth_hpp_cost *cost, const struct eth_hpp_layout *layout,
-                             int stage)
-{
-    int last = layout->stages[stage].end_layer - 1;
-    double unit = cost->profile->kinds[cost->profile->layers[last]].output_bytes;
-    double latency = 0, s = 0;
-    struct eth_hpp_piece_walk walk = {0};
-    struct eth_hpp_piece piece, before = {-1, -1, 0};
-    while (eth_hpp_cost_next_piece(layout, stage, &walk, &piece)) {
-        int x = layout->workers[piece.from].node, y = layout->workers[piece.to].node;
-        const struct eth_hpp_node *a = &cost->cluster->nodes[x], *b = &cost->cluster->nodes[y];
-        if (x == y) {
-            latency = larger(latency, a->intra_latency_s);
-            s = larger(s, piece.samples / a->intra_bandwidth);
-            continue;
-        }
-        bool same_way = before.from >= 0 && layout->workers[before.from].node == x &&
-                        layout->workers[before.to].node == y;
-        bool own_limits = a->inter_bandwidth_per_gpu > 0 || b->inter_bandwidth_per_gpu > 0;
-        before = piece;
-        if (same_way && !own_limits)
-            continue; /* the nodes' networks were counted whole with the piece before */
-        const struct eth_hpp_link *link = eth_hpp_cost_link(cost, x, y);
-        latency = larger(latency, larger(a->inter_latency_s, b->inter_latency_s));
-        if (link != NULL)
-            latency = larger(latency, link->latency_s);
-        s = larger(s, crossing_s(cost, layout, stage, &piece));
-    }
-    return latency + s * unit;
-}
-
-/* ---- memory ---- */
 
 struct eth_hpp_stage_memory eth_hpp_cost_memory(const struct eth_hpp_cost *cost, int degree,
                                                 int first, int end, bool recompute)

@@ -21,6 +21,16 @@ struct eth_hpp_cost {
     int *class_of;   /* [node] nodes of one class have the same links */
     int class_count; /* 0: there are no links */
     int *link_of;    /* [class * class_count + class] the link that counts, or -1 */
+    /* Scratch of eth_hpp_cost_transfer. */
+    int *leaving, *entering;  /* [node] samples; 0 between calls */
+    struct eth_hpp_way *ways; /* [2 * GPUs] */
+};
+
+/* Samples that go from a node to another one, or back. */
+struct eth_hpp_way {
+    int lower, upper; /* the nodes */
+    int samples;
+    double bandwidth; /* that both ways together have */
 };
 
 /* Freed with eth_hpp_cost_free. Errors: MEMORY; INPUT (see link_classes.h). */

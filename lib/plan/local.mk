@@ -14,7 +14,7 @@ libplan_la_SOURCES = \
 	lib/plan/chain_workers.c lib/plan/chain_workers.h \
 	lib/plan/classes.c lib/plan/classes.h \
 	lib/plan/cluster.c lib/plan/cluster.h lib/plan/cluster_file.c \
-	lib/plan/cost.c lib/plan/cost.h \
+	lib/plan/cost.c lib/plan/cost.h lib/plan/cost_transfer.c \
 	lib/plan/deal.c lib/plan/deal.h \
 	lib/plan/derive.c lib/plan/derive.h \
 	lib/plan/draft.c lib/plan/draft.h lib/plan/draft_cut.c \
