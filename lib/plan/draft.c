@@ -49,11 +49,12 @@ enum eth_hpp_status eth_hpp_workshop_init(struct eth_hpp_workshop *shop,
     made.stands = calloc(ETH_HPP_DRAFT_GROUPS, sizeof(*made.stands));
     made.notes = calloc(ETH_HPP_DRAFT_NOTES, sizeof(*made.notes));
     made.smallest = calloc(pools * (1 + ETH_HPP_DRAFT_GROUPS), sizeof(*made.smallest));
+    made.used = calloc(pools, sizeof(*made.used));
     for (size_t g = 0; made.stands != NULL && made.smallest != NULL && g < ETH_HPP_DRAFT_GROUPS;
          g++)
         made.stands[g].stride = made.smallest + pools * (1 + g); /* one piece of memory */
     if (made.prices == NULL || made.notes == NULL || made.stands == NULL || made.smallest == NULL ||
-        !eth_hpp_yard_make(&made.yard, &made.pools) ||
+        made.used == NULL || !eth_hpp_yard_make(&made.yard, &made.pools) ||
         !eth_hpp_pipeline_remember(&made.evaluator.pipeline)) {
         eth_hpp_workshop_free(&made);
         return eth_hpp_error_memory(err, "the solver");
@@ -73,6 +74,7 @@ void eth_hpp_workshop_free(struct eth_hpp_workshop *shop)
     free(shop->stands);
     free(shop->notes);
     free(shop->smallest);
+    free(shop->used);
     free(shop->run_end);
     free(shop->run_begin);
 }

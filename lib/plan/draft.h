@@ -90,6 +90,7 @@ struct eth_hpp_workshop {
     struct eth_hpp_stand *stands; /* [group] in the layout */
     struct eth_hpp_yard yard;
     int *smallest; /* [pool] for the placing of a group */
+    int *used;     /* [pool] GPUs, for the laying out of a draft; 0 between two */
     bool unfolded; /* every pipeline of the layout stands for itself alone */
     struct eth_hpp_step step;
     enum eth_hpp_effort effort; /* of the search at hand: a thorough one begins with a quick one */
@@ -141,6 +142,10 @@ bool eth_hpp_draft_balance(struct eth_hpp_workshop *shop, struct eth_hpp_draft *
 /* GPUs that the draft uses of a pool. */
 int eth_hpp_draft_used(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft,
                        int pool);
+
+/* Are there as many GPUs as the draft uses? In a time of what it has, not of all pools, of which
+ * unlike nodes make thousands. */
+bool eth_hpp_draft_has_gpus(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft);
 
 /* A number that drafts that differ do not share, but by a chance of 1 in 2^64; never 0. */
 uint64_t eth_hpp_draft_key(const struct eth_hpp_draft *draft);

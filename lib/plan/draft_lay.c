@@ -289,9 +289,8 @@ static bool is_too_slow(const struct eth_hpp_workshop *shop, const struct eth_hp
 static bool is_within(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
 {
     int pipelines = 0, most = shop->options->max_pipelines;
-    for (int p = 0; p < shop->pools.count; p++)
-        if (eth_hpp_draft_used(shop, draft, p) > shop->pools.pools[p].gpus)
-            return false;
+    if (!eth_hpp_draft_has_gpus(shop, draft))
+        return false;
     for (int g = 0; g < draft->group_count; g++)
         pipelines += draft->groups[g].replicas;
     return most == 0 || pipelines <= most;

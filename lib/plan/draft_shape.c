@@ -26,6 +26,34 @@ int eth_hpp_draft_used(const struct eth_hpp_workshop *shop, const struct eth_hpp
     return used;
 }
 
+/* Counts the GPUs of a group into shop->used, or for sign -1 out of it. False where there are not
+ * as many. */
+static bool count_used(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft_group *group,
+                       int sign)
+{
+    bool are_there = true;
+    for (int s = 0; s < group->stage_count; s++) {
+        const struct eth_hpp_draft_stage *stage = &group->stages[s];
+        for (int p = 0; p < stage->part_count; p++) {
+            const int pool = stage->parts[p].pool;
+            shop->used[pool] += sign * group->replicas * stage->parts[p].workers *
+                                shop->cost->degree[stage->degree];
+            are_there = are_there && shop->used[pool] <= shop->pools.pools[pool].gpus;
+        }
+    }
+    return are_there;
+}
+
+bool eth_hpp_draft_has_gpus(const struct eth_hpp_workshop *shop, const struct eth_hpp_draft *draft)
+{
+    bool are_there = true;
+    for (int g = 0; g < draft->group_count; g++)
+        are_there = count_used(shop, &draft->groups[g], 1) && are_there;
+    for (int g = 0; g < draft->group_count; g++)
+        count_used(shop, &draft->groups[g], -1);
+    return are_there;
+}
+
 void eth_hpp_draft_copy(struct eth_hpp_draft *to, const struct eth_hpp_draft *from)
 {
     to->sharded_optimizer = from->sharded_optimizer;

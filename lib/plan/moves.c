@@ -47,9 +47,8 @@ static bool make_move(struct eth_hpp_search *search, int total_weight)
 static bool finish(struct eth_hpp_search *search)
 {
     struct eth_hpp_workshop *shop = search->shop;
-    for (int p = 0; p < shop->pools.count; p++)
-        if (eth_hpp_moves_idle(search, p) < 0)
-            return false;
+    if (!eth_hpp_draft_has_gpus(shop, search->draft))
+        return false;
     for (int g = 0; g < search->draft->group_count; g++) {
         bool uncut = search->draft->groups[g].uncut;
         search->draft->groups[g].uncut = false;
