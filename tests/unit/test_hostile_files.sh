@@ -69,7 +69,7 @@ take '"format":"eth-hpp-cluster","version":1,"nodes"' plan --cluster=FILE --mode
 awk 'BEGIN { printf "{\"format\":\"eth-hpp-cluster\",\"version\":1,\"nodes\":["
 	for (i = 0; i < 9000; i++) printf "%s{\"name\":\"n%d\",\"device\":\"T4\",\"count\":1,\"intra_bandwidth\":1e10,\"inter_bandwidth\":%d}", i ? "," : "", i, 1e9 + i
 	print "]}" }' >"$folder/unlike.json"
-take_bytes "9,000 nodes, all unlike" plan --cluster="$folder/unlike.json" --model=gpt2 --global-batch=9000 --effort=quick --output=-
+take_bytes "9,000 nodes, all unlike" plan --cluster="$folder/unlike.json" --model=gpt2 --global-batch=9000 --effort=quick --output="$folder/plan.json"
 take '"model_type":"gpt2","vocab_size"' plan --cluster="$folder/cluster.json" --model=FILE --output=-
 take '"format":"eth-hpp-profile","version":1,"model":"m","sequence_length":8,"dtype":"fp32","layers"' \
 	plan --cluster="$folder/cluster.json" --profile=FILE --output=-
