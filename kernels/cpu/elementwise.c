@@ -8,7 +8,7 @@ static const real GELU_CUBIC = (real)0.044715;
 static inline __attribute__((always_inline)) real gelu_gate(real x)
 {
     const real u = GELU_SCALE * (x + GELU_CUBIC * x * x * x);
-    return 1 / (1 + eth_hpp_cpu_exp(-2 * u));
+    return eth_hpp_cpu_sigmoid(2 * u);
 }
 
 ETH_HPP_CPU_CLONES

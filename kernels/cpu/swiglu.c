@@ -1,17 +1,12 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/softmax.h"
 
-static inline __attribute__((always_inline)) real sigmoid(real x)
-{
-    return 1 / (1 + eth_hpp_cpu_exp(-x));
-}
-
 ETH_HPP_CPU_CLONES
 static void apply_swiglu(size_t width, const real *gate, const real *up, real *output)
 {
 #pragma omp simd
     for (size_t i = 0; i < width; i++)
-        output[i] = gate[i] * sigmoid(gate[i]) * up[i];
+        output[i] = gate[i] * eth_hpp_cpu_sigmoid(gate[i]) * up[i];
 }
 
 /* With s = sigmoid(gate):  dup = dout gate s,  dgate = dout up s (1 + gate (1 - s)). */
@@ -20,7 +15,7 @@ static void apply_swiglu_slope(size_t width, const real *dout, real *gate, real 
 {
 #pragma omp simd
     for (size_t i = 0; i < width; i++) {
-        const real open = sigmoid(gate[i]), silu = gate[i] * open;
+        const real open = eth_hpp_cpu_sigmoid(gate[i]), silu = gate[i] * open;
         gate[i] = dout[i] * up[i] * (open + silu * (1 - open));
         up[i] = dout[i] * silu;
     }
